@@ -1,19 +1,28 @@
-"""Options for each array, and the metadata that come of them: chunks, shards, names, keys, fill values; what is lost."""
+"""Options for each array, and the metadata that come of them: chunks, shards, names, keys, regions; what is lost."""
 
 import pickle
+from itertools import pairwise
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from support.cases import cases
+from support.conversions import KINDS, encoded, make
 
 import chunkmill as cm
+from chunkmill.array.chunk_io import read_chunk
 from chunkmill.array.stored_array import StoredArray
+from chunkmill.cli.main import main
 from chunkmill.conversion.options import by_array, chosen, chosen_paths, grids_of, names_by_array
+from chunkmill.conversion.region_option import cropping
 from chunkmill.conversion.target_metadata import describe_group_target, describe_target
 from chunkmill.errors import AlignmentError, RegionError, StoreError, UnsupportedFeature
 from chunkmill.formats.registry import get_format
 from chunkmill.model.metadata import GroupMetadata, inner_grid, inner_layout
+from chunkmill.nodes.opening import walk
 from chunkmill.stores.memory import MemoryStore
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def array_of(**options):
@@ -158,7 +167,7 @@ def test_axes_without_names_have_those_of_the_image():
 FORMATS = ["zarr2", "zarr3", "n5"]
 
 
-def make(kind="zarr3"):
+def tree(kind="zarr3"):
     top = cm.create_group(MemoryStore(), format=kind, attributes={"title": "x"})
     for path, shape in {"a": (4,), "level1/v": (4, 3), "level1/mask": (4, 3), "level2/v": (4, 3)}.items():
         array = top.create_array(path, shape=shape, chunks=(2,) * len(shape), dtype="f4", attributes={"n": 1})
@@ -182,7 +191,7 @@ def paths(store):
     ],
 )
 def test_nodes_are_chosen_with_groups_and_attributes(kind, choice, expected):
-    source, target = make(kind), MemoryStore()
+    source, target = tree(kind), MemoryStore()
     cm.convert(source, target, format=kind, **choice)
     assert paths(target) == expected
     group = cm.open_group(target)
@@ -196,14 +205,14 @@ def test_nodes_are_chosen_with_groups_and_attributes(kind, choice, expected):
 
 def test_patterns_that_match_nothing():
     with pytest.raises(ValueError, match=r"'b' matches none of the nodes \['a', 'level1'"):
-        cm.plan_convert(make(), MemoryStore(), format="zarr3", include="b")
+        cm.plan_convert(tree(), MemoryStore(), format="zarr3", include="b")
     with pytest.raises(TypeError, match="include= chooses nodes of a group, and the source is the array 'a'"):
-        cm.plan_convert(make()["a"], MemoryStore(), format="zarr3", include="a")
-    assert chosen_paths(make().stored, None) is None
+        cm.plan_convert(tree()["a"], MemoryStore(), format="zarr3", include="a")
+    assert chosen_paths(tree().stored, None) is None
 
 
 def test_names_of_axes():
-    source, target = make(), MemoryStore()
+    source, target = tree(), MemoryStore()
     cm.convert(source, target, format="zarr2", dimension_names=("y", "x"), chunks={"y": -1})
     found = cm.open_group(target)
     assert [(found[p].dimension_names, found[p].chunks) for p in ("a", "level1/v")] == [
@@ -438,3 +447,180 @@ def test_zeros_of_both_signs_and_nan():
     plan = cm.plan_convert(store, MemoryStore(), format="zarr2")
     # xarray would take zeros for missing in Zarr v2: none stands for them, which reads as 0.0
     assert [str(array.fill_value) for array in plan.job.target.arrays] == ["None", "-0.0", "nan"]
+
+
+@pytest.fixture
+def group():
+    group = cm.create_group("memory://region-option", overwrite=True)
+    group.create_array("t2m", shape=(8, 6), dtype="f4", dimension_names=("time", "lat"))
+    group.create_array("lat", shape=(6,), dtype="f4", dimension_names=("lat",))
+    group.create_array("level/lat", shape=(3,), dtype="f4", dimension_names=("lat",))
+    return group
+
+
+def _shapes(group, region, paths=("t2m", "lat")):
+    arrays = [each for each in walk(group.stored) if isinstance(each, StoredArray) and each.path in paths]
+    crop = cropping(region, group.stored, arrays)
+    return {array.path: crop(array).shape for array in arrays}
+
+
+@cases("cut", [slice(1, 4), (1, 4), slice(-5, -2)])
+def test_every_array_that_has_the_dimension_is_cropped(group, cut):
+    assert _shapes(group, {"lat": cut, "time": slice(5, None)}) == {"t2m": (3, 3), "lat": (3,)}
+
+
+@cases(
+    ("region", "error", "text"),
+    [
+        ({"lon": (0, 1)}, ValueError, "names dimensions ['lon'], where those of the arrays are ['lat', 'time']"),
+        ({"time": slice(0, 4, 2)}, ValueError, "a step of 2"),
+        ({"time": 3}, ValueError, "an integer would drop the axis: give (3, 4)"),
+        ({"time": (0, 9)}, RegionError, "'t2m': region=[0:9, :]"),
+        ({"time": (4, 4)}, RegionError, "axis 0 of length 8 has no elements 4:4"),
+        ((slice(0, 2),), TypeError, "give ranges by dimension"),
+    ],
+)
+def test_what_cannot_be_cropped_is_refused(group, region, error, text):
+    with pytest.raises(error) as raised:
+        _shapes(group, region)
+    assert text in str(raised.value)
+
+
+def test_a_dimension_of_two_lengths_is_refused(group):
+    with pytest.raises(ValueError, match="6 in 'lat', 3 in 'level/lat'"):
+        _shapes(group, {"lat": (0, 2)}, ("lat", "level/lat"))
+
+
+@cases("index", [3, (slice(0, 4, 2),), (slice(0, 9), ...), (slice(1), slice(1), slice(1))])
+def test_of_one_array_only_slices_are_taken(group, index):
+    with pytest.raises(RegionError, match="'t2m': region="):
+        cropping(index, group["t2m"].stored, [group["t2m"].stored])
+
+
+def test_a_number_means_an_axis_of_arrays_with_as_many(group):
+    group.create_array("t2m_max", shape=(8, 6), dtype="f4", dimension_names=("time", "lat"))
+    assert _shapes(group, {0: (1, 4)}, ("t2m", "t2m_max")) == {"t2m": (3, 6), "t2m_max": (3, 6)}
+
+
+def test_a_number_means_nothing_where_arrays_have_more_or_fewer_axes(group):
+    with pytest.raises(ValueError, match=r"names dimensions \[0\]"):
+        _shapes(group, {0: (1, 4)}, ("t2m", "lat"))
+
+
+WHOLE = {  # of 24 x 20 elements in chunks of 5 x 4, shards of 10 x 8
+    "at chunks": ((slice(10, 20), slice(8, 16)), {"zarr2": {"copy": 4}, "zarr3 sharded": {"copy": 1}}),
+    "to the end": ((slice(10, 24), slice(8, 20)), {"zarr2": {"copy": 9}, "zarr3 sharded": {"copy": 4}}),
+    "ends inside": (
+        (slice(10, 23), slice(8, 19)),
+        {"zarr2": {"copy": 4, "recode": 5}, "zarr3 sharded": {"repack": 4, "recode": 5}},
+    ),
+    "begins inside a shard": ((slice(5, 20), slice(8, 16)), {"zarr2": {"copy": 6}, "zarr3 sharded": {"repack": 6}}),
+    "begins inside a chunk": ((slice(3, 20), slice(8, 16)), {"zarr2": {"rechunk": 8}, "zarr3 sharded": {"rechunk": 2}}),
+}
+
+
+def _stored(kind, shape=(24, 20)):
+    store, values = MemoryStore(), np.arange(1, np.prod(shape) + 1, dtype="i4").reshape(shape)
+    options = {"chunks": (5, 4), "codecs": "gzip"} | KINDS[kind]
+    if options.get("shards"):
+        options["shards"] = (10, 8)
+    array = cm.create_array(store, "a", shape=shape, dtype="i4", dimension_names=None, **options)
+    array[...] = values
+    return array, values
+
+
+@cases("case", WHOLE)
+@cases("kind", ["zarr2", "zarr3 sharded"])
+def test_chunks_are_copied_where_the_region_begins_at_one(case, kind):
+    region, actions = WHOLE[case]
+    source, values = _stored(kind)
+    plan = cm.plan_convert(source, MemoryStore(), format="zarr3", region=region)
+    report = plan.run()
+    target = cm.open_array(plan.job.target.store)
+    np.testing.assert_array_equal(target[...], values[region])
+    assert dict(report.actions) == dict(plan.actions) == actions[kind]
+    assert (target.chunks, target.shards) == (source.chunks, source.shards)
+    first = tuple(cut.start // n for cut, n in zip(region, source.chunks, strict=True))
+    if "rechunk" not in actions[kind]:
+        before, after = encoded(source), encoded(target)
+        for coords in target.read_layout.grid.all_coords():
+            extent = target.read_layout.grid.region(coords)
+            if all(
+                cut.stop % n == 0 or cut.stop + r.start == size
+                for cut, n, r, size in zip(extent, source.chunks, region, source.shape, strict=True)
+            ):
+                assert after[coords] == before[tuple(i + f for i, f in zip(coords, first, strict=True))]
+    _check_nothing_outside(target)
+
+
+def _check_nothing_outside(array):
+    layout = array.read_layout
+    for coords in layout.grid.all_coords():
+        shape = layout.spec(coords).shape
+        outside = np.ones(shape, bool)
+        outside[layout.grid.extent(coords)] = False
+        chunk = read_chunk(array.stored, layout, coords, tuple(slice(0, n) for n in shape))
+        assert not chunk[outside].any()
+
+
+@cases(("old", "new"), [*pairwise([*KINDS, "zarr2"])])
+def test_each_format_to_the_next(old, new):
+    source, values = make(old)
+    region = (slice(1, values.shape[0] - 1), slice(0, values.shape[1] - 2))
+    options = {"shards": None} | KINDS[new]
+    report = cm.convert((source, "g/a"), target := MemoryStore(), region=region, **options)
+    array = cm.open_array(target)
+    np.testing.assert_array_equal(array[...], values[region])
+    assert dict(array.attributes) == {"units": "K"}
+    assert report.n_keys == array.write_layout.grid.n_chunks
+    assert cm.verify((source, "g/a"), target, region=region).equal
+    assert not cm.verify((source, "g/a"), target, region=(slice(0, values.shape[0] - 2), region[1])).equal
+
+
+def test_only_what_the_region_touches_is_read_of_a_sparse_array():
+    store = MemoryStore()
+    source = cm.create_array(store, shape=(10**9, 4), dtype="u1", chunks=(10, 4))
+    source[123_456_789], source[5] = 7, 1
+    report = cm.convert(source, target := MemoryStore(), format="n5", region=(slice(100_000_000, 900_000_000),))
+    array = cm.open_array(target)
+    assert array[23_456_789].tolist() == [7] * 4
+    assert len(list(array.stored.stored_keys())) == 1
+    assert report.actions["absent"] == 8 * 10**7 - 1
+    assert report.n_requests < 100
+
+
+def test_groups_are_cropped_by_dimension_and_rechunked():
+    group = cm.create_group(source := MemoryStore())
+    for name, shape, names in (
+        ("t2m", (12, 6, 8), ("time", "lat", "lon")),
+        ("time", (12,), ("time",)),
+        ("k", (), None),
+    ):
+        array = group.create_array(
+            name, shape=shape, dtype="i4", chunks=tuple(min(n, 4) for n in shape), dimension_names=names
+        )
+        array[...] = np.arange(np.prod(shape, dtype=int)).reshape(shape)
+    region = {"time": slice(3, 11), "lat": (2, None)}
+    report = cm.rechunk(source, target := MemoryStore(), chunks={"time": -1}, region=region, include=["t2m", "time"])
+    result = cm.open_group(target)
+    np.testing.assert_array_equal(result["t2m"][...], group["t2m"][3:11, 2:])
+    np.testing.assert_array_equal(result["time"][...], range(3, 11))
+    assert (sorted(result), result["t2m"].chunks) == (["t2m", "time"], (8, 4, 4))
+    assert "region time=3:11, lat=2:" in report.source
+    existing = cm.create_array(place := MemoryStore(), shape=(8, 4, 8), dtype="i4", chunks=(8, 2, 2))
+    cm.rechunk((source, "t2m"), existing, chunks=None, region=region)
+    np.testing.assert_array_equal(cm.open_array(place)[...], group["t2m"][3:11, 2:])
+
+
+def test_the_command_line_takes_regions(tmp_path):
+    source = cm.create_array(str(tmp_path / "a"), shape=(8, 6), dtype="i4", chunks=(4, 3), dimension_names=("t", "x"))
+    source[...] = np.arange(48).reshape(8, 6)
+    for i, region in enumerate(("2:6,3:", "t=2:6,x=3:")):
+        target = str(tmp_path / f"b{i}")
+        done = CliRunner().invoke(main, ["convert", str(tmp_path / "a"), target, "--region", region])
+        assert done.exit_code == 0, done.output
+        np.testing.assert_array_equal(cm.open_array(target)[...], source[2:6, 3:])
+        verified = CliRunner().invoke(main, ["verify", str(tmp_path / "a"), target, "--region", region])
+        assert verified.exit_code == 0, verified.output
+    refused = CliRunner().invoke(main, ["rechunk", str(tmp_path / "a"), target, "--chunks=4,3", "--region", "0:8:2"])
+    assert (refused.exit_code, "is not a region" in refused.output) == (2, True)

@@ -1,17 +1,20 @@
-"""transform as users call it: targets as asked for or as the first source has them, functions, what is refused."""
+"""transform as users call it: targets, functions, what is refused; plans: blocks within memory, figures, resuming."""
 
 import functools
 import sys
 import threading
 import traceback
 
+import dask
 import numpy as np
 import pytest
 from support.cases import cases
 
 import chunkmill as cm
-from chunkmill.errors import NodeNotFound, RegionError, TransformError, UnsupportedFeature
+from chunkmill.errors import AlignmentError, JobError, NodeNotFound, RegionError, TransformError, UnsupportedFeature
 from chunkmill.stores.memory import MemoryStore
+
+pytestmark = pytest.mark.usefixtures("two_threads")
 
 
 def noise(shape):
@@ -200,3 +203,68 @@ def test_places_that_are_no_target(source):
         a = cm.create_array(MemoryStore(), "a", shape=(6,), dtype="u1", chunks=(2,))
         with pytest.raises(ValueError, match="uint8, the dtype of a source, does not hold it"):
             planned(a, halo=1, boundary=value)
+
+
+@pytest.fixture
+def large():
+    store = MemoryStore()
+    cm.to_store(np.random.default_rng(0).normal(size=(96, 96, 96)).astype("f4"), store, "a", chunks=(16, 16, 16))
+    return cm.open_array(store, "a")
+
+
+def filtered(large, **options):
+    ndimage = pytest.importorskip("scipy.ndimage")
+    options = {"halo": 2, "params": {"sigma": 0.5}} | options
+    return cm.plan_transform(ndimage.gaussian_filter, large, (MemoryStore(), "b"), **options)
+
+
+def test_a_plan_prints_its_figures(large):
+    plan = filtered(large, block=(32, 32, 32))
+    text = " ".join(plan.explain().split())
+    assert "27 blocks of (32, 32, 32), with a halo" in text
+    assert "each element 4.6 times" in text
+    assert plan.n_keys == 216
+    assert plan.bytes_read == pytest.approx(
+        plan.read_amplification * sum(map(large.store.size, large.stored.stored_keys())), rel=0.01
+    )
+    report = plan.run()
+    assert report.bytes_read == pytest.approx(plan.bytes_read, rel=0.02)
+    assert report.read_amplification == pytest.approx(plan.read_amplification, rel=0.01)
+    assert report.n_requests == plan.n_requests
+
+
+def test_blocks_are_as_large_as_memory_allows(large):
+    least = filtered(large, block=(16, 16, 16)).peak_memory_bytes
+    found = [filtered(large, max_mem=n).read_amplification for n in (least, 4 * least, "400 MB")]
+    assert found == sorted(found, reverse=True)
+    assert found[0] > found[-1]
+    with pytest.raises(JobError, match=rf"the smallest that works is {least} bytes.*; give max_mem={least} or more"):
+        filtered(large, max_mem=least - 1)
+
+
+def test_blocks_that_cut_store_keys_are_refused(large):
+    with pytest.raises(AlignmentError, match=r"multiples of \(16, 32, 16\)"):
+        filtered(large, chunks=(16, 32, 16), block=(16, 16, 16))
+    assert filtered(large, chunks=(16, 32, 16), block={1: 32}).job is not None
+
+
+def test_an_unfinished_job_is_resumed_by_other_workers(large):
+    store = MemoryStore()
+    calls = []
+
+    def function(block, block_id=None):
+        calls.append(block.shape)
+        if len(calls) == 60:
+            raise KeyboardInterrupt
+        return -block
+
+    function.__dask_tokenize__ = lambda: "negative"
+
+    with dask.config.set(scheduler="sync"), pytest.raises(KeyboardInterrupt):
+        cm.plan_transform(function, large, (store, "b"), dtype="f4", block=(16, 16, 16)).run()
+    with dask.config.set(num_workers=1):
+        other = cm.plan_transform(function, large, (store, "b"), dtype="f4", max_mem="1 GB")
+        assert other.at_target() == "an unfinished job of this plan, which will be resumed"
+        other.run()
+    assert set(calls) == {(16, 16, 16)}
+    np.testing.assert_array_equal(cm.open_array(store, "b")[...], -large[...])
