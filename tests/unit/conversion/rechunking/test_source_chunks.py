@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.cases import cases
 from support.rechunks import check, make
-from support.recording import FarStore, Meanwhile, RecordingStore, reads_a_chunk
+from support.recording import FarStore, Meanwhile, reads_a_chunk
 
 import chunkmill as cm
 from chunkmill import create_array
@@ -24,36 +24,12 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
-RAW = {
-    "zarr3": {"codecs": "raw"},
-    "big endian": {"codecs": [{"name": "bytes", "configuration": {"endian": "big"}}]},
-    "zarr2": {"format": "zarr2", "codecs": "raw"},
-    "order F": {"codecs": [{"name": "transpose", "configuration": {"order": [2, 1, 0]}}, LITTLE]},
-    "another order": {"codecs": [{"name": "transpose", "configuration": {"order": [1, 2, 0]}}, LITTLE]},
-    "shards": {"codecs": "raw", "shards": (8, 9, 14)},
-}  # fmt: skip
 SHAPE, CHUNKS = (10, 11, 12), (4, 3, 7)
-REGION = (slice(1, 9), slice(2, 11), slice(3, 12))
 
 
 @pytest.fixture
 def of_any_length(monkeypatch):
     monkeypatch.setattr(source_chunks, "LEAST_SLICE", 1)
-
-
-@pytest.mark.usefixtures("of_any_length")
-@cases("layout", RAW)
-def test_values_are_those_of_whole_chunks(layout):
-    array, values = make(MemoryStore(), shape=SHAPE, chunks=CHUNKS, dtype="i2", **RAW[layout])
-    source = array.stored.with_store(store := RecordingStore(array.store))
-    assert sorted(sliced_axes(array.stored)) == [0, 1, 2]
-    for axis in sliced_axes(array.stored):
-        slices, found = Slices(source, axis), np.zeros((8, 9, 9), "i2")
-        wanted = list(slices.overlaps(REGION))
-        for each, span in zip(wanted, slices.locate(source.store, wanted), strict=True):
-            assert each.n_bytes <= slices.largest
-            found[each.in_region] = slices.decode(each, store.get(span.key, span.byte_range))
-        np.testing.assert_array_equal(found, values[REGION])
 
 
 def test_an_array_of_many_store_keys_is_not_sliced():
@@ -125,6 +101,7 @@ LAYOUTS = {
     "thick": {"codecs": "raw", "chunks": (4, 256, 1024)},
     "overhanging": {"codecs": "raw", "shape": (8, 250, 1000)},
     "F order": {"codecs": [F_ORDER, LITTLE]},
+    "another order": {"codecs": [{"name": "transpose", "configuration": {"order": [1, 2, 0]}}, LITTLE]},
 }
 
 
@@ -137,7 +114,7 @@ def planned(array, target, **options):
 def test_each_byte_is_read_once_and_none_is_spilled(layout):
     is_far = layout in {"zarr3", "shards"}
     options = IMAGES | LAYOUTS[layout]
-    if layout == "F order":
+    if layout.endswith("order"):
         options |= {"shape": (1024, 250, 8), "chunks": (1024, 256, 1)}
     source, target = FarStore() if is_far else MemoryStore(), MemoryStore()
     array, values = make(source, absent=[] if layout == "shards" else [(0, 0, 0)], fill_value=3, **options)
