@@ -45,5 +45,3 @@ def encoded(array):
     return {c: data for c, data in zip(coords, found, strict=True) if data is not None}
 
 
-def leftovers(store):
-    return [key for key in store.list_prefix("") if "chunkmill" in key]

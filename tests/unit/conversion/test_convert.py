@@ -5,7 +5,6 @@ import pickle
 import struct
 import tracemalloc
 import warnings
-import zipfile
 from itertools import pairwise
 
 import dask
@@ -14,7 +13,7 @@ import pytest
 import xarray as xr
 from support import rechunks
 from support.cases import cases
-from support.conversions import CHUNKS, KINDS, SHAPE, encoded, leftovers, make
+from support.conversions import CHUNKS, KINDS, SHAPE, encoded, make
 from support.recording import RecordingStore
 from support.small_jobs import stages_of
 
@@ -22,7 +21,7 @@ import chunkmill as cm
 from chunkmill.conversion import target_metadata
 from chunkmill.conversion.convert import intermediate_store
 from chunkmill.conversion.convert_tasks import transfer_group
-from chunkmill.errors import ChunkError, NodeExists, NodeNotFound, UnsupportedFeature
+from chunkmill.errors import ChunkError, NodeNotFound, UnsupportedFeature
 from chunkmill.journal.plans import JOB_PREFIX
 from chunkmill.stores.memory import MemoryStore
 
@@ -328,30 +327,6 @@ def test_nothing_is_seen_before_all_is_done():
 
 # --------------------------------------------------------------------------------------------------------------------
 # Targets
-
-
-def test_what_is_there_is_not_replaced_unasked():
-    source, values = make()
-    target = MemoryStore()
-    cm.create_array(target, "g/a", shape=(3,), dtype="i1", chunks=(1,))
-    cm.open_array(target, "g/a", mode="r+")[...] = 5
-    for asked in (source, (source, "g"), (source, "g/a")):
-        with pytest.raises(NodeExists):
-            cm.convert(asked, target, format="zarr3")
-    assert cm.open_array(target, "g/a")[0] == 5
-    assert not leftovers(target)
-    cm.convert(source, target, format="zarr3", overwrite=True)
-    np.testing.assert_array_equal(cm.open_array(target, "g/a")[...], values)
-
-
-def test_into_a_zip_file(tmp_path):
-    source, values = make()
-    path = str(tmp_path / "x.zip")
-    cm.convert(source, path, format="zarr3")
-    np.testing.assert_array_equal(cm.open_array(path, "g/a")[...], values)
-    names = zipfile.ZipFile(path).namelist()
-    assert "zarr.json" in names
-    assert not [name for name in names if "chunkmill" in name]
 
 
 @pytest.mark.filterwarnings("ignore:Failed to open Zarr store with consolidated metadata")

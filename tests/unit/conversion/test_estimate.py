@@ -17,8 +17,6 @@ from chunkmill.conversion.estimate import (
     estimate_transfers,
     fit_memory,
     most_encoded,
-    n_decoding,
-    n_encoding,
     task_memory,
 )
 from chunkmill.errors import JobError
@@ -155,7 +153,6 @@ def test_stores_with_latency_fetch_ahead_as_far_as_the_budget_allows():
 
 
 LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
-BIG = {"name": "bytes", "configuration": {"endian": "big"}}
 CASES = {
     "raw": {"codecs": "raw"},
     "gzip": {"codecs": "gzip"},
@@ -180,15 +177,6 @@ def test_no_chunk_is_larger_than_the_bound(case):
     sizes = [array.store.size(layout.locator.key(coords)) for coords in layout.grid.all_coords()]
     assert max(sizes) <= most_encoded(array.stored, layout) <= 2 * max(sizes) + 1024
     assert chunk_bytes(array.stored, array.read_layout) == 4 * 8 * 8
-
-
-@cases(
-    ("codecs", "decoding", "encoding"),
-    [([LITTLE], 0, 1), ([BIG], 1, 2), ([LITTLE, "gzip"], 1, 3), ([LITTLE, "gzip", {"name": "crc32c"}], 2, 4)],
-)
-def test_buffers_alive_at_once(codecs, decoding, encoding):
-    layout = noise(codecs=codecs).write_layout
-    assert (n_decoding(layout.codecs), n_encoding(layout.codecs)) == (decoding, encoding)
 
 
 LARGE = (1200, 1600)

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from dask.callbacks import Callback
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
-from dask.layers import ArraySliceDep
 from dask.utils import key_split
 from support.cases import cases
 from support.recording import FarStore
@@ -23,7 +22,7 @@ import chunkmill as cm
 from chunkmill.array.selection import full_region
 from chunkmill.array.threads import PendingWrites, local_lock
 from chunkmill.dask_arrays import regroup as module
-from chunkmill.dask_arrays.blocks import BlockRegions, SharedFunction, _unpack
+from chunkmill.dask_arrays.blocks import SharedFunction, _unpack
 from chunkmill.dask_arrays.regroup import regroup, write_chunks
 from chunkmill.dask_arrays.write import report, run, write_graph
 from chunkmill.dask_arrays.write_task import UnfinishedWrite, WriteCounts, WriteTask, finished
@@ -265,24 +264,6 @@ def test_how_much_one_task_writes(n_keys, most):
     (lengths,) = write_chunks(grid, (slice(n // 2, n // 2 + n * n_keys),), ((n,) * n_keys,), 1)
     assert lengths[1] == most
     assert sum(lengths) == n * n_keys
-
-
-CHUNKS = {
-    "regular": ((4, 4, 4), (3, 3)),
-    "short end": ((4, 4, 1), (5,)),
-    "long end": ((4, 4, 6), (5, 5)),
-    "odd": ((1, 6, 2, 2), (3, 1, 3)),
-    "empty blocks": ((3, 0, 4), (0,)),
-    "0-d": (),
-}
-
-
-@cases("chunks", CHUNKS.values())
-def test_regions_are_dask_s_own(chunks):
-    ours, theirs = BlockRegions(chunks), ArraySliceDep(chunks)
-    assert ours.numblocks == theirs.numblocks
-    for index in np.ndindex(*ours.numblocks):
-        assert ours[index].value == theirs[index]
 
 
 def test_a_carried_function_is_unpickled_once():

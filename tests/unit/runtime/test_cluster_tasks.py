@@ -33,6 +33,9 @@ def client(monkeypatch):
         yield it
 
 
+ONE = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
+
+
 def square(shared, number):
     return shared * number**2
 
@@ -68,8 +71,7 @@ def test_a_cluster_that_lost_its_workers_is_named_once(client):
 
 def test_a_cluster_that_is_restarted_ends_a_job_with_one_error():
     """Dask's FutureCancelledError names a key, and no way out."""
-    options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
-    with LocalCluster(**options) as cluster, Client(cluster) as client:
+    with LocalCluster(**ONE) as cluster, Client(cluster) as client:
         restart = threading.Timer(0.5, client.restart)
         restart.start()
         with pytest.raises(JobError, match=r"has cancelled its tasks \(scheduler-restart\).*the same call resumes"):
@@ -86,10 +88,9 @@ def end_worker(*_):
 
 
 def test_a_task_that_ends_every_worker_names_the_bounds_to_lower():
-    options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
     allowed = dask.config.set({"distributed.scheduler.allowed-failures": 0})
     lower = pytest.raises(JobError, match=r"^ends: each worker that ran its task .* died.*resumes.*max_mem=.*block=")
-    with allowed, LocalCluster(**options) as cluster, Client(cluster), lower:
+    with allowed, LocalCluster(**ONE) as cluster, Client(cluster), lower:
         Scheduler().run("ends", end_worker, None, [(1,)], ENDED.append)
 
 
@@ -245,8 +246,7 @@ def test_text_of_variable_length_is_refused():
 
 @pytest.fixture
 def persisted():
-    options = {"processes": False, "dashboard_address": "127.0.0.1:0"}
-    with LocalCluster(n_workers=1, threads_per_worker=1, **options) as cluster, Client(cluster) as client:
+    with LocalCluster(processes=False, **ONE) as cluster, Client(cluster) as client:
         yield client.persist(da.arange(1600.0, chunks=400).reshape(40, 40).rechunk((10, 10)) + 1)
 
 
