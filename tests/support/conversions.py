@@ -43,5 +43,3 @@ def encoded(array):
     coords = list(layout.grid.all_coords())
     found = array.store.get_many(layout.locator.locate(array.store, coords))
     return {c: data for c, data in zip(coords, found, strict=True) if data is not None}
-
-
