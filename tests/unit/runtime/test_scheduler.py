@@ -30,7 +30,7 @@ from chunkmill.runtime import scheduler as scheduling
 from chunkmill.runtime import stage_runner
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.runtime.stage import Stage, TaskResult
-from chunkmill.runtime.stage_runner import JobMonitor, run_stages
+from chunkmill.runtime.stage_runner import JobMonitor, run_once, run_stages
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
@@ -59,6 +59,11 @@ def test_an_error_is_the_task_s_own(store, scheduler):
     with dask.config.set(scheduler=scheduler), pytest.raises(StoreError, match="injected failure") as caught:
         run_stages([Stage("put", put, failing, range(5))], JobMonitor("job"), Scheduler())
     assert caught.value.key == "data/2" or scheduler == "threads"
+
+
+def test_reads_in_this_process_are_not_checked(store, monkeypatch):
+    monkeypatch.setattr(stage_runner, "describe_needs", lambda *_, **__: pytest.fail("workers are asked"))
+    assert run_once([Stage("put", put, store, range(2))], JobMonitor("job"), [])[0].n_tasks == 2
 
 
 def test_what_runs_beside_a_failure_is_waited_for(store):

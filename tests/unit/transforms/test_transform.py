@@ -109,6 +109,7 @@ def test_what_is_not_said_is_as_the_first_source_has_it(source):
     new = target(planned(source))
     assert (new.shape, new.chunks, new.shards) == ((64, 48), (8, 12), (16, 24))
     assert (new.dtype, new.dimension_names, dict(new.attributes)) == (np.float32, ("y", "x"), {})
+    assert target(planned(source, shape=(64, 48))).dimension_names == ("y", "x")
     assert np.isnan(new.fill_value)
     assert [codec.name for codec in target(planned(source, shards=None)).codecs] == ["bytes", "zstd"]
     other = target(planned(source, function=lambda block: block > 0, attributes="keep", codecs="keep", shards=None))
@@ -223,7 +224,7 @@ def test_a_plan_prints_its_figures(large):
     text = " ".join(plan.explain().split())
     assert "27 blocks of (32, 32, 32), with a halo" in text
     assert "each element 4.6 times" in text
-    assert plan.n_keys == 216
+    assert (plan.n_keys, plan.bytes_temporary_read) == (216, 0)
     assert plan.bytes_read == pytest.approx(
         plan.read_amplification * sum(map(large.store.size, large.stored.stored_keys())), rel=0.01
     )
