@@ -188,17 +188,19 @@ def declare_arrays(arrays: Iterable[StoredArray]) -> None:
                 array.store.declare(documents, array.write_layout.locator.key((0,) * array.ndim))
 
 
-def check_own(store: Store, documents_format: Format, path: str, documents: Mapping[str, bytes]) -> None:
-    """Raise `NodeExists` where there is another node at `path` than the one of these documents (P4).
+def check_own(store: Store, documents_format: Format, nodes: Mapping[str, Mapping[str, bytes]]) -> None:
+    """Raise `NodeExists` where there is another node at a path than the one of these documents (P4).
 
     The document that makes a node is the last that its writer writes: all of them are there when it is.
     """
-    entries = entry_keys(documents_format, path)
-    found = without_blank(fetch(store, sorted(entries | documents.keys())))
-    is_own = all(_same(documents_format, key, value, documents.get(key)) for key, value in found.items())
-    if not is_own and any(found[key] is not None for key in entries):
-        kind = "group" if documents_format.parse_array(path, present(found)) is None else "array"
-        raise NodeExists(url=store.url, path=path, found=kind, hint=_MADE_SINCE)
+    keys = {path: entry_keys(documents_format, path) | documents.keys() for path, documents in nodes.items()}
+    there = without_blank(fetch(store, (key for own in keys.values() for key in own)))
+    for path, documents in nodes.items():
+        found = {key: there[key] for key in keys[path]}
+        is_own = all(_same(documents_format, key, value, documents.get(key)) for key, value in found.items())
+        if not is_own and any(found[key] is not None for key in entry_keys(documents_format, path)):
+            kind = "group" if documents_format.parse_array(path, present(found)) is None else "array"
+            raise NodeExists(url=store.url, path=path, found=kind, hint=_MADE_SINCE)
 
 
 def _write_first(store: Store, entries: Collection[str], documents: Documents) -> Documents:

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, Self
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.array.threads import BackgroundCalls, at_once
+from chunkmill.array.threads import at_once
 from chunkmill.errors import JobError, MetadataError, NodeExists
 from chunkmill.formats.base import Format
 from chunkmill.journal.journal import Journal
@@ -61,7 +61,7 @@ from chunkmill.nodes.opening import (
     seen_at_once,
 )
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode, child_names
-from chunkmill.stores.base import REQUESTS_AT_ONCE, Store
+from chunkmill.stores.base import Store
 from chunkmill.stores.conflicts import create
 
 
@@ -236,7 +236,9 @@ class Target:
                     yield new
                 except BaseException as error:
                     with suppress(OSError):  # the first error is raised, not that of the roll back
-                        new.take_back(error.path if isinstance(error, NodeExists) else None)
+                        # unless another writer has taken the lease over, and stores its values, since this one slept (P4)
+                        if not own.run or is_of_run(store.get(f"{journal_prefix(self.path)}{PLAN}"), own.run):
+                            new.take_back(error.path if isinstance(error, NodeExists) else None)
                     raise
 
     def take_back(self, of_others: str | None) -> None:
@@ -423,10 +425,7 @@ class Target:
 
     def check_own(self) -> None:
         """Raise `NodeExists` where others have made a node while the job was interrupted, before it writes (P4)."""
-        nodes = self.documents() if self.overwrite is False else {}
-        with BackgroundCalls(REQUESTS_AT_ONCE if self.store.is_remote else 0) as calls:
-            for path, documents in nodes.items():
-                calls.call(check_own, self.store, self.format, path, documents)
+        check_own(self.store, self.format, self.documents() if self.overwrite is False else {})
 
     def documents(self) -> dict[str, dict[str, bytes]]:
         """Return the documents of each node by its path, groups first."""

@@ -10,6 +10,7 @@ from support.recording import CHANGES, RecordingStore
 import chunkmill as cm
 from chunkmill.errors import NodeExists
 from chunkmill.formats.registry import get_format
+from chunkmill.journal.plans import LEASE, Plan, journal_prefix
 from chunkmill.nodes.changes import merged
 from chunkmill.nodes.new_array import describe_array
 from chunkmill.nodes.opening import array_at
@@ -67,3 +68,20 @@ def test_a_group_that_exists_is_described_last(format_):
     own.publish(changes=[(group.stored, merged({"levels": ["a"]}))])
     assert store.keys(*CHANGES)[-1] in get_format(format_).group_keys("g")
     assert cm.open_group(store, "g").attributes == {"levels": ["a"]}
+
+
+@cases("is_taken_over", [False, True])
+def test_a_writer_whose_lease_was_taken_over_takes_nothing_back(store, is_taken_over):
+    """It had been suspended, and deleted the chunks of the next one, who published zeros."""
+    plan = {f"{journal_prefix('a')}plan.json": Plan("a", "another", "x", "theirs", kind=LEASE).packed()}
+    theirs = {"a/c/0": b"a chunk", **(plan if is_taken_over else {})}
+
+    def fail():
+        with writer(store, "a", format_="zarr3").held("write it"):
+            for key, value in theirs.items():
+                store.set(key, value)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert {key: store.get(key) for key in store.list_prefix("")} == (theirs if is_taken_over else {})
