@@ -236,7 +236,7 @@ class Target:
                     yield new
                 except BaseException as error:
                     with suppress(OSError):  # the first error is raised, not that of the roll back
-                        # unless another writer has taken the lease over, and stores its values, since this one slept (P4)
+                        # not where another writer has taken the lease over and stored values while this one slept (P4)
                         if not own.run or is_of_run(store.get(f"{journal_prefix(self.path)}{PLAN}"), own.run):
                             new.take_back(error.path if isinstance(error, NodeExists) else None)
                     raise
