@@ -121,15 +121,6 @@ def test_indexes_of_shards_are_read_and_written():
     assert (out.bytes_read, out.bytes_written) == (1024 + 4 * 68, 1024)
 
 
-def test_few_sizes_are_asked_for():
-    old = cm.create_array(store := RecordingStore(MemoryStore()), shape=(10**6,), chunks=(1,), dtype="u1")
-    new = cm.create_array(MemoryStore(), shape=(10**6,), chunks=(1,), dtype="u1")
-    action = choose_action(old.metadata, new.metadata, max_bytes=1 << 20, max_keys=1024)
-    store.clear()
-    estimate_transfers([(old, new, action)])
-    assert len(store.keys("size")) == 1024
-
-
 @cases("target", [{}, {"codecs": "zstd"}, {"shards": (8, 8)}])
 def test_smaller_groups_need_less_memory(target):
     old, new, action = pair(target)

@@ -189,16 +189,6 @@ def test_a_key_that_fails_is_named_and_the_others_are_read(store, x):
     assert x[16:].sum().compute(scheduler="threads") == VALUES[16:].sum()
 
 
-def test_shards_read_whole_are_requested_whole(store):
-    far = FarStore()
-    cm.to_store(da.from_array(VALUES, chunks=(4, 4, 4)), far.below, chunks=(2, 2, 2), shards=(4, 4, 4))
-    assert cm.from_store(far).sum().compute(scheduler="threads") == VALUES.sum()
-    assert len(far.chunks("get")) == 120
-    assert set(far.chunks("get").values()) == {1}
-    part = cm.from_store(far, region=np.s_[1:47])
-    np.testing.assert_array_equal(part.compute(scheduler="threads"), VALUES[1:47])
-
-
 CHUNKS = (4, 4, 2)
 
 

@@ -275,12 +275,6 @@ def test_a_carried_function_is_unpickled_once():
     assert pickle.loads(pickle.dumps(first)) is first  # as the scheduler sends it on
 
 
-def test_what_workers_can_import_is_pickled_without_cloudpickle(monkeypatch):
-    """Cloudpickle took three times as long: most of the time of pickling a graph."""
-    monkeypatch.delattr(cloudpickle, "dumps")
-    assert pickle.loads(pickle.dumps(SharedFunction(partial(pow, 2))))(3) == 8
-
-
 def test_what_a_script_defines_is_sent_whole(monkeypatch):
     def double(x):
         return 2 * x

@@ -2,8 +2,6 @@
 
 import threading
 
-import dask.array as da
-import numpy as np
 import pytest
 
 import chunkmill as cm
@@ -11,7 +9,6 @@ from chunkmill.errors import JobError
 from chunkmill.runtime import cancellation
 from chunkmill.runtime.cancellation import (
     abandon,
-    abandon_on_error,
     remove_partial_files,
     remove_partial_files_near,
     unless_cancelled,
@@ -57,18 +54,6 @@ def test_a_write_that_hangs_is_not_waited_for_without_end(monkeypatch):
     monkeypatch.setattr(cancellation, "_PATIENCE", 0.05)
     with unless_cancelled("write-hangs"):
         abandon(["write-hangs"])
-
-
-@pytest.mark.parametrize("fails", [True, False])
-def test_a_failed_computation_abandons_its_writes(fails):
-    x = da.from_array(np.zeros(4), chunks=2).map_blocks(abs, name=f"write-{fails}")
-    if fails:
-        with pytest.raises(KeyboardInterrupt), abandon_on_error([x]):
-            raise KeyboardInterrupt
-    else:
-        with abandon_on_error([x]):
-            x.compute(scheduler="sync")
-    assert (f"write-{fails}" in cancellation._writes.abandoned) is fails
 
 
 def test_forked_children_begin_with_no_writes():

@@ -14,7 +14,7 @@ import dask.local
 import dask.threaded
 import numpy as np
 import pytest
-from dask._task_spec import Alias, List, Task, TaskRef
+from dask._task_spec import List, Task, TaskRef
 from rich.console import Console
 from support.recording import FailingStore, UnfencedStore
 from support.small_jobs import make_job, put
@@ -87,14 +87,6 @@ def test_jobs_of_too_many_tasks_are_refused():
         JobError, match=r"put it: it would take 9,223,372,036,854,775,808 tasks.*larger chunks or shards"
     ):
         scheduling.check_n_tasks("put it", 1 << 63)
-
-
-def test_optimised_graphs_hold_no_aliases():
-    x = (da.ones((4, 4), chunks=2) + 1).sum()
-    (key,) = x.__dask_keys__()
-    graph = scheduling.optimised(x.dask, [key])
-    assert not [task for task in graph.values() if isinstance(task, Alias)]
-    assert scheduling.Scheduler().compute(graph, [key]) == [32]
 
 
 def test_what_a_fused_task_uses_twice_is_computed_once():

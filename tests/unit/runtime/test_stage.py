@@ -16,7 +16,7 @@ from chunkmill.array.present_keys import NO_BLOCKS
 from chunkmill.runtime import stage as stages
 from chunkmill.runtime.stage import Stage, TaskSpecs, count_tasks, grouped
 from chunkmill.runtime.task import LocalStage, PackedStage
-from chunkmill.runtime.worker_memory import Worker, current_worker, parse_memory, peak_memory
+from chunkmill.runtime.worker_memory import current_worker, parse_memory, peak_memory
 
 
 @cases(
@@ -51,12 +51,6 @@ def test_groups_of_arrays_are_not_listed():
     listed = grouped(Stage("x", print, shares, list(small.tasks), share=stage.share))
     assert sizes == [len(group) for group in listed] == [3, 2, 2, 4, 1]
     assert [spec for group in groups for spec in group] == list(small.tasks)
-
-
-def test_what_is_shown_of_a_task_is_its_first_spec():
-    stage = Stage("x", print, "a/", range(9), shows=lambda common, spec: f"{common}{spec}")
-    assert stage.show((1, [3, 4], "references")) == "a/3"
-    assert Stage("x", print, "a/", range(9)).show((1, [3, 4])) == ""
 
 
 @cases("n", [0, 1, 2, 7])
@@ -156,11 +150,6 @@ def test_memory_as_configured_or_given():
     with dask.config.set({"scheduler": "sync", "chunkmill.max-mem": "1 MiB"}):
         assert current_worker().max_mem == 1 << 20
         assert current_worker("2 MiB").max_mem == 2 << 20
-
-
-def test_what_is_fetched_ahead_is_a_small_part_of_memory():
-    assert Worker(8 << 30, 4, 1).ahead_bytes == 32 << 20
-    assert Worker(64 << 20, 4, 1).ahead_bytes == 2 << 20
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system may not tell")

@@ -349,14 +349,6 @@ def test_blocks_grow_until_little_is_read_twice():
     assert large.n_chunks >= 4
 
 
-def test_blocks_end_where_chunks_of_the_source_do():
-    source = axes((60,), (15,))
-    grown = grow_blocks(
-        [RegularAxis(60, 5)], [source], ((0, 0),), n_bytes=lambda s: s[0], budget=99, n_least=1, fine_bytes=0
-    )
-    assert grown.chunk_shape == (15,)
-
-
 def test_results_are_cast_within_their_kind_alone():
     assert checked_result(np.ones(3), (3,), np.dtype("f4")).dtype == np.float32
     assert checked_result(np.ones(3, "u1"), (3,), np.dtype("i8")).dtype == np.int64

@@ -13,7 +13,7 @@ from support.recording import RecordingStore
 import chunkmill as cm
 from chunkmill.conversion import stages
 from chunkmill.conversion.convert_job import Settings
-from chunkmill.conversion.rechunking.job import read_side, store_costs, write_side
+from chunkmill.conversion.rechunking.job import read_side, write_side
 from chunkmill.conversion.rechunking.plan import choose_rechunk_strategy
 from chunkmill.conversion.rechunking.strategies import (
     Direct,
@@ -168,17 +168,6 @@ def test_as_many_values_are_stored_at_once_as_memory_was_fetched_ahead():
     assert writes_at_once(array.stored, 1 << 30) == 0  # no latency
     assert [writes_at_once(far(array), n * one) for n in (0, 1, 2, 5, 99)] == [0, 0, 2, 5, 32]
     assert write_side(far(array), Worker(8 * 5 * one, 1, 1)).working_bytes == 5 * one
-
-
-def test_requests_to_stores_with_latency_cost_more():
-    array, _ = make(MemoryStore())
-    local, remote = array.store, far(array).store
-    assert store_costs(local, local, local) == UnitCosts()
-    costs = store_costs(remote, local, local)
-    assert costs.source_request > UnitCosts().source_request
-    assert costs.target_request == UnitCosts().target_request
-    assert store_costs(local, local, remote).task > 10 * UnitCosts().task
-    assert store_costs(local, remote, remote).intermediate_request > UnitCosts().intermediate_request
 
 
 def test_the_reason_compares():
