@@ -122,9 +122,18 @@ def without_callbacks(graph, keys, **_):
     return dask.local.get_sync(graph, keys, callbacks=[])
 
 
-@pytest.fixture
-def other_scheduler():
-    with dask.config.set(scheduler=without_callbacks):
+@pytest.fixture(params=["function", "frisky"])
+def other_scheduler(request):
+    if request.param == "function":
+        with dask.config.set(scheduler=without_callbacks):
+            yield
+        return
+    frisky = pytest.importorskip("frisky")  # in no group: its client replaces dask.compute in the whole process
+    with (
+        frisky.LocalCluster(n_workers=2) as cluster,
+        cluster.get_client() as client,
+        dask.config.set(scheduler=client.get),
+    ):
         yield
 
 
