@@ -7,7 +7,7 @@ from support.code_lines import code_lines
 PACKAGE = Path(__file__).parents[2] / "src" / "chunkmill"
 
 MOST = {  # room: (code lines, files that hold code)
-    "array": (1421, 10),
+    "array": (1400, 10),
     "checks": (1000, 5),
     "cli": (737, 4),
     "codecs": (2600, 17),

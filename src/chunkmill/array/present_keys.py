@@ -6,7 +6,6 @@ What is done for an array then costs by what is stored, not by its grid. Not her
 
 from __future__ import annotations
 
-import time
 import warnings
 from array import array as column
 from collections.abc import Sequence
@@ -31,7 +30,7 @@ Numbers: TypeAlias = NDArray[np.int64]
 
 _FEW_KEYS = 1 << 10  # smaller grids are asked key by key: a listing is not cheaper
 _N_PROBED = 32  # keys whose presence tells whether an array is sparse
-_MOST_KEYS = 1 << 22  # that are worth listing: 32 MB, some seconds; beyond, tasks ask for their own
+MOST_KEYS = 1 << 22  # that are worth listing: 32 MB, some seconds; beyond, tasks ask for their own
 _MOST_INDEXES = 1 << 14  # of shards, read by the client: some seconds
 _MOST_PAIRS = 1 << 24
 
@@ -74,42 +73,9 @@ def list_present(array: StoredArray) -> Numbers | None:
         if coords is None or any(not 0 <= i < n for i, n in zip(coords, shape, strict=True)):
             continue  # a document, or a chunk that remained when the array was made smaller
         numbers.append(grid.number_of(coords))
-        if len(numbers) > _MOST_KEYS:
+        if len(numbers) > MOST_KEYS:
             return None
     return np.unique(np.array(numbers, np.int64))
-
-
-def recently_listed(array: StoredArray, *, again: bool = False) -> Numbers | None:
-    """Return the numbers of the store keys that a listing of this process names, recent enough to cost little.
-
-    A listing is used for twenty times as long as it took. ``None`` where the store does not list, or not cheaply:
-    one request names a thousand keys.
-
-    Parameters
-    ----------
-    again
-        List now.
-    """
-    store, n_keys = array.store.uncached, array.write_layout.grid.n_chunks
-    if not store.can_list or n_keys > (_MOST_REMOTE if store.is_remote else _MOST_KEYS):
-        return None
-    place, began = (store.url, array.prefix), time.monotonic()
-    until, shape, present = _LISTED.get(place, (0.0, (), None))
-    if again or began > until or shape != array.write_layout.grid.grid_shape:
-        try:
-            present = list_present(array.with_store(store))
-        except OSError:  # listing may be forbidden where reading is not
-            present = None
-        ended = time.monotonic()
-        while len(_LISTED) >= _MOST_LISTED:
-            _LISTED.pop(next(iter(_LISTED), place), None)
-        _LISTED[place] = ended + 20 * (ended - began), array.write_layout.grid.grid_shape, present
-    return present
-
-
-_MOST_REMOTE = 1 << 17  # keys of a grid that a task lists where requests cost latency
-_MOST_LISTED = 16  # listings that are held
-_LISTED: dict[tuple[str, str], tuple[float, tuple[int, ...], Numbers | None]] = {}
 
 
 def warn_of_nested_chunks(array: StoredArray) -> None:

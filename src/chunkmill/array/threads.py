@@ -155,8 +155,7 @@ class Limit:
     def reserve(self, n_bytes: int, n: int) -> bool:
         """Return whether several values may be under way, which they are then."""
         with self._changed:
-            fits = self._fits(n_bytes)
-            if fits:
+            if fits := self._fits(n_bytes):
                 self.n += n
                 self.n_bytes += n_bytes
             return fits

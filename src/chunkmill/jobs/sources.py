@@ -5,6 +5,7 @@ Not here: chunks that are listed, or read in slices (`chunkmill.conversion.stage
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -13,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from chunkmill.array.layout import ChunkLayout
-from chunkmill.array.present_keys import Numbers, recently_listed, warn_of_nested_chunks
+from chunkmill.array.present_keys import MOST_KEYS, Numbers, list_present, warn_of_nested_chunks
 from chunkmill.array.staleness import by_consolidated_metadata
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import cut_evenly, in_threads
@@ -165,7 +166,7 @@ def check_absent(array: StoredArray, layout: ChunkLayout, coords: Sequence[Chunk
     store = array.store.uncached
     if not coords or store.references is not None:
         return
-    present = recently_listed(array)
+    present = _recently_listed(array)
     named = None if present is None else _under(array, layout, coords, present)
     suspected = coords if named is None or not store.is_remote else named
     listed = listed_keys(array.store)
@@ -191,6 +192,39 @@ def check_absences(array: StoredArray, seen: SeenSource, region: Region, keys: C
         check_absent(array, array.write_layout, absent)
 
 
+def _recently_listed(array: StoredArray, *, again: bool = False) -> Numbers | None:
+    """Return the numbers of the store keys that a listing of this process names, recent enough to cost little.
+
+    A listing is used for twenty times as long as it took. ``None`` where the store does not list, or not cheaply:
+    one request names a thousand keys.
+
+    Parameters
+    ----------
+    again
+        List now.
+    """
+    store, n_keys = array.store.uncached, array.write_layout.grid.n_chunks
+    if not store.can_list or n_keys > (_MOST_REMOTE if store.is_remote else MOST_KEYS):
+        return None
+    place, began = (store.url, array.prefix), time.monotonic()
+    until, shape, present = _LISTED.get(place, (0.0, (), None))
+    if again or began > until or shape != array.write_layout.grid.grid_shape:
+        try:
+            present = list_present(array.with_store(store))
+        except OSError:  # listing may be forbidden where reading is not
+            present = None
+        ended = time.monotonic()
+        while len(_LISTED) >= _MOST_LISTED:
+            _LISTED.pop(next(iter(_LISTED), place), None)
+        _LISTED[place] = ended + 20 * (ended - began), array.write_layout.grid.grid_shape, present
+    return present
+
+
+_MOST_REMOTE = 1 << 17  # keys of a grid that a task lists where requests cost latency
+_MOST_LISTED = 16  # listings that are held
+_LISTED: dict[tuple[str, str], tuple[float, tuple[int, ...], Numbers | None]] = {}
+
+
 def _under(
     array: StoredArray, layout: ChunkLayout, coords: Sequence[ChunkCoords], present: Numbers
 ) -> list[ChunkCoords]:
@@ -214,7 +248,7 @@ def _without_value(
     """Return the chunks whose store keys are still listed, and have no value."""
     keys = {layout.locator.key(each): each for each in coords}  # one chunk of each shard
     missing = [each for key, each in keys.items() if store.size(key) is None]
-    present = recently_listed(array, again=True) if missing else None
+    present = _recently_listed(array, again=True) if missing else None
     return [] if present is None else _under(array, layout, missing, present)
 
 

@@ -46,7 +46,7 @@ def test_a_dense_or_small_array_is_not():
 
 
 def test_too_many_keys_are_not_held(monkeypatch):
-    monkeypatch.setattr(present_keys, "_MOST_KEYS", 1)
+    monkeypatch.setattr(present_keys, "MOST_KEYS", 1)
     assert list_present(make().stored) is None
 
 
