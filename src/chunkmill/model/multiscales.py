@@ -19,7 +19,6 @@ from chunkmill.errors import MetadataError
 _OF_LEVELS = frozenset({"downsamplingFactors", "pixelResolution", "resolution", "transform"})
 
 _TYPES = {"t": "time", "time": "time", "c": "channel", "channel": "channel"}
-_SPATIAL = ("z", "y", "x")
 
 
 Placement: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
@@ -314,7 +313,7 @@ def _factors(attributes: Mapping[str, Any], n: int) -> tuple[float, ...] | None:
     value = attributes.get("downsamplingFactors")
     if value is None or (isinstance(value, list) and any(isinstance(each, list) for each in value)):
         return None
-    is_of_space = isinstance(value, list) and len(value) == len(_SPATIAL) < n
+    is_of_space = isinstance(value, list) and len(value) == 3 < n  # noqa: PLR2004 - of z, y and x
     return _padded(_numbers(attributes, "downsamplingFactors", None if is_of_space else n), n)
 
 
@@ -407,8 +406,7 @@ def parse_n5(attributes: Mapping[str, Any], children: Children) -> Multiscale | 
     hints = by_level or "pixelResolution" in attributes or "multiScale" in attributes
     below = children(_is_level)
     described = hints or attributes.keys() & {"resolution", "dataType"}
-    own = {"downsamplingFactors", "transform", "pixelResolution", "resolution"}
-    if not described and ("s0" not in below or not any(a.keys() & own for _, a in below.values())):
+    if not described and ("s0" not in below or not any(a.keys() & _OF_LEVELS for _, a in below.values())):
         return None
     names = sorted(below, key=lambda name: int(name[1:]))
     if not names or (len(names) == 1 and not hints):
@@ -449,7 +447,7 @@ def _is_level(name: str) -> bool:
 
 def default_names(n: int) -> tuple[str, ...]:
     """Return the names of axes that have none: t, c, z, y, x from the last."""
-    return ("t", "c", *_SPATIAL)[5 - n :] if n <= 5 else tuple(f"d{i}" for i in range(n))  # noqa: PLR2004
+    return tuple("tczyx"[5 - n :]) if n <= 5 else tuple(f"d{i}" for i in range(n))  # noqa: PLR2004
 
 
 def _numbers(stored: Mapping[str, Any], name: str, n: int | None = None) -> tuple[float, ...]:
@@ -469,23 +467,20 @@ _PREFIXES = {"": ("", 0)} | dict(
 )
 """Name of each decimal prefix -> its symbol and exponent."""
 
-_SYMBOLS = {
-    **{
-        f"{prefix}{unit}": f"{short}{symbol}"
-        for unit, symbol in (("meter", "m"), ("second", "s"))
-        for prefix, (short, _) in _PREFIXES.items()
-    },
-    "angstrom": "Å",
-    "foot": "ft",
-    "inch": "in",
-    "mile": "mi",
-    "parsec": "pc",
-    "yard": "yd",
-    "day": "d",
-    "hour": "h",
-    "minute": "min",
+_UNITS: dict[str, tuple[str, float | None]] = {
+    **{f"{prefix}meter": (f"{short}m", float(f"1e{exponent}")) for prefix, (short, exponent) in _PREFIXES.items()},
+    **{f"{prefix}second": (f"{short}s", None) for prefix, (short, _) in _PREFIXES.items()},
+    "angstrom": ("Å", 1e-10),
+    "foot": ("ft", 0.3048),
+    "inch": ("in", 0.0254),
+    "mile": ("mi", 1609.344),
+    "parsec": ("pc", None),
+    "yard": ("yd", 0.9144),
+    "day": ("d", None),
+    "hour": ("h", None),
+    "minute": ("min", None),
 }
-"""Name of each unit of length or time that OME-Zarr 0.4 to 0.6 lists -> its symbol."""
+"""Name of each unit of length or time that OME-Zarr 0.4 to 0.6 lists -> its symbol; its meters where converted."""
 
 _ALIASES = {
     "micron": "micrometer",
@@ -502,7 +497,8 @@ _ALIASES = {
     "mins": "minute",
     '"': "inch",
 }
-_NAMES = {symbol: name for name, symbol in _SYMBOLS.items()}
+_NAMES = {symbol: name for name, (symbol, _) in _UNITS.items()}
+_SPELT = str.maketrans({"\N{MICRO SIGN}": "u", "\N{GREEK SMALL LETTER MU}": "u", "\N{ANGSTROM SIGN}": "Å"})
 
 
 def canonical_unit(unit: str | None) -> str | None:
@@ -516,15 +512,11 @@ def canonical_unit(unit: str | None) -> str | None:
     text = (unit or "").strip()
     if not text:
         return None
-    short = text.replace("\N{MICRO SIGN}", "u").replace("\N{GREEK SMALL LETTER MU}", "u")
-    if short.replace("\N{ANGSTROM SIGN}", "Å") in _NAMES:  # before the case is lost: Mm is not mm
-        return _NAMES[short.replace("\N{ANGSTROM SIGN}", "Å")]
+    if (short := text.translate(_SPELT)) in _NAMES:  # before the case is lost: Mm is not mm
+        return _NAMES[short]
     word = text.lower().replace("metre", "meter")
-    for name in (word, word.removesuffix("s")):
-        found = name if name in _SYMBOLS else _ALIASES.get(name)
-        if found is not None:
-            return found
-    return text
+    names = (_ALIASES.get(name, name) for name in (word, word.removesuffix("s")))
+    return next((name for name in names if name in _UNITS), text)
 
 
 def unit_symbol(unit: str | None) -> str:
@@ -536,17 +528,7 @@ def unit_symbol(unit: str | None) -> str:
     ('um', 'ms', 'pixel', '')
     """
     name = canonical_unit(unit)
-    return "" if name is None else _SYMBOLS.get(name, name)
-
-
-_METERS = {
-    **{f"{prefix}meter": float(f"1e{exponent}") for prefix, (_, exponent) in _PREFIXES.items()},
-    "angstrom": 1e-10,
-    "foot": 0.3048,
-    "inch": 0.0254,
-    "mile": 1609.344,
-    "yard": 0.9144,
-}
+    return "" if name is None else _UNITS.get(name, (name,))[0]
 
 
 def length_in(unit: str | None, other: str | None) -> float:
@@ -557,5 +539,5 @@ def length_in(unit: str | None, other: str | None) -> float:
     >>> length_in("nm", "um"), length_in("um", "pixel")
     (1000.0, 1.0)
     """
-    lengths = [_METERS.get(canonical_unit(each) or "") for each in (other, unit)]
-    return 1.0 if None in lengths else float(f"{lengths[0] / lengths[1]:.12g}")  # type: ignore[operator]
+    length, of_unit = (_UNITS.get(canonical_unit(each) or "", ("", None))[1] for each in (other, unit))
+    return 1.0 if length is None or of_unit is None else float(f"{length / of_unit:.12g}")
