@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
-from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -301,18 +300,6 @@ class ReferenceSet:
         """
         named = {key: entry for key in keys if (entry := self._entry(key)) is not None}
         return ReferenceSet(self.urls, {}, named, self.blob)
-
-
-def url_of_key(store_url: str, key: str) -> str:
-    """Return the url of the object under a store key.
-
-    Examples
-    --------
-    >>> url_of_key("file:///data/x.zarr", "a/0.0"), url_of_key("https://host/x", "a b/0")
-    ('file:///data/x.zarr/a/0.0', 'https://host/x/a%20b/0')
-    """
-    key = quote(key) if store_url.startswith(("http://", "https://")) else key
-    return f"{store_url.rstrip('/')}/{key}"
 
 
 _MAX_SETS = 8

@@ -12,6 +12,7 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
+from urllib.parse import quote
 
 import numpy as np
 from dask.utils import format_time
@@ -30,7 +31,7 @@ from chunkmill.formats.registry import get_format
 from chunkmill.model.grid import Shape
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig, inner_layout
 from chunkmill.model.reference_builder import ReferenceBuilder
-from chunkmill.model.references import ReferenceSet, url_of_key
+from chunkmill.model.references import ReferenceSet
 from chunkmill.nodes import opening
 from chunkmill.nodes.api import NodeLocation, open_source
 from chunkmill.nodes.documents import join_path
@@ -266,8 +267,20 @@ def _with_urls(urls: list[str], array: StoredArray, table: ChunkTable) -> tuple[
     if store.locates_values:
         return _in_files(urls, array, store, table)
     used, of_row = table.by_key()
-    urls += [url_of_key(store.url, key_of(array, number)) for number in used.tolist()]
+    urls += [_url_of_key(store.url, key_of(array, number)) for number in used.tolist()]
     return len(urls) - len(used) + of_row, table
+
+
+def _url_of_key(store_url: str, key: str) -> str:
+    """Return the url of the object under a store key.
+
+    Examples
+    --------
+    >>> _url_of_key("file:///data/x.zarr", "a/0.0"), _url_of_key("https://host/x", "a b/0")
+    ('file:///data/x.zarr/a/0.0', 'https://host/x/a%20b/0')
+    """
+    key = quote(key) if store_url.startswith(("http://", "https://")) else key
+    return f"{store_url.rstrip('/')}/{key}"
 
 
 def _in_files(
