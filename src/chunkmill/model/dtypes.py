@@ -126,14 +126,11 @@ def integer_range(dtype: np.dtype[Any]) -> tuple[int, int] | None:
     >>> integer_range(np.dtype("i2"))
     (-32768, 32767)
     """
-    if dtype.kind in "iu":
-        info = np.iinfo(dtype)
-        return int(info.min), int(info.max)
-    name = dtype.type.__name__ if is_small(dtype) else ""
-    if not name.startswith(("int", "uint")):
+    is_numpys = dtype.kind in "iu"
+    if not is_numpys and not (is_small(dtype) and "int" in dtype.type.__name__):
         return None
-    bits = n_bits(dtype)
-    return (0, (1 << bits) - 1) if name[0] == "u" else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+    info: Any = np.iinfo(dtype) if is_numpys else importlib.import_module("ml_dtypes").iinfo(dtype.type)
+    return int(info.min), int(info.max)
 
 
 def widened(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
@@ -204,11 +201,12 @@ PLAIN: Mapping[str, DType] = MappingProxyType(
 """The names that Zarr v3, its draft and N5 share, with their native dtypes."""
 
 # two more names of the registry for the core's complex numbers, and zarr-python 3.1's and zarrs' for its bytes
-_ALIASES = {
+_NAMED = {
+    **PLAIN,
+    "string": STRING,
     "complex_float32": PLAIN["complex64"],
     "complex_float64": PLAIN["complex128"],
-    "variable_length_bytes": np.dtype(object),
-    "binary": np.dtype(object),
+    **dict.fromkeys(("bytes", "variable_length_bytes", "binary"), np.dtype(object)),
 }
 
 _PLAIN_NAMES = {dtype: name for name, dtype in PLAIN.items()}
@@ -245,7 +243,7 @@ def plain_name(dtype: DType) -> str | None:
 # Zarr v2: numpy's type strings and descriptions
 
 
-def parse_v2(value: JSON, *, key: str, field: str = "dtype") -> DType:
+def parse_v2(value: JSON, *, key: str, field: str = "dtype", depth: int = 0) -> DType:
     """Parse a Zarr v2 ``dtype`` member; the result has the byte order that it says.
 
     ``"|O"`` gives `object`: which values those are is the object codec's to say.
@@ -257,10 +255,6 @@ def parse_v2(value: JSON, *, key: str, field: str = "dtype") -> DType:
     >>> parse_v2([["x", "<f4"], ["m", ">i2", [2, 3]]], key=".zarray").itemsize
     16
     """
-    return _checked_size(_parse_v2(value, key, field, 0), value, key, field)
-
-
-def _parse_v2(value: JSON, key: str, field: str, depth: int) -> DType:
     if isinstance(value, str):
         return _parse_typestr(value, key, field)
     if not isinstance(value, list) or not value or depth > _MAX_DEPTH:
@@ -269,7 +263,7 @@ def _parse_v2(value: JSON, key: str, field: str, depth: int) -> DType:
     for item in value:
         if not isinstance(item, list) or len(item) not in {2, 3}:
             raise MetadataError(key=key, field=field, got=item, expected="a field: [name, type] or [name, type, shape]")
-        dtype = _parse_v2(item[1], key, field, depth + 1)
+        dtype = parse_v2(item[1], key=key, field=field, depth=depth + 1)
         _check_field(dtype, "zarr2", key)
         if len(item) > 2:  # noqa: PLR2004 - the optional third part of a field
             dtype = _subarray(dtype, item[2], key, field)
@@ -284,7 +278,7 @@ def _parse_typestr(value: str, key: str, field: str) -> DType:
         return small
     if not any(pattern.fullmatch(value) for pattern in _PATTERNS):
         raise MetadataError(key=key, field=field, got=value, expected="a type string such as '<f8' or '|S12'")
-    return np.dtype(value.removesuffix("[generic]"))
+    return _checked_size(np.dtype(value.removesuffix("[generic]")), value, key, field)
 
 
 def _subarray(dtype: DType, shape: JSON, key: str, field: str) -> DType:
@@ -301,9 +295,10 @@ def _struct(fields: list[tuple[str, DType]], key: str, field: str) -> DType:
     if not all(type(name) is str and name for name in names) or len(set(names)) != len(names):
         raise MetadataError(key=key, field=field, got=names, expected="unique field names that are not empty")
     try:
-        return np.dtype(fields)
+        found = np.dtype(fields)
     except (TypeError, ValueError) as error:
         raise MetadataError(key=key, field=field, got=str(error), expected="fields that numpy can hold") from None
+    return _checked_size(found, str(found), key, field)
 
 
 def _checked_size(dtype: DType, value: JSON, key: str, field: str) -> DType:
@@ -355,7 +350,7 @@ def _check_packed(dtype: DType, format_name: str, key: str) -> None:
 # Zarr v3
 
 
-def parse_v3(value: JSON, *, key: str, field: str = "data_type") -> DType:
+def parse_v3(value: JSON, *, key: str, field: str = "data_type", depth: int = 0) -> DType:
     """Parse a Zarr v3 ``data_type`` member: a name, or an object with one; the result is native and packed.
 
     Examples
@@ -365,10 +360,6 @@ def parse_v3(value: JSON, *, key: str, field: str = "data_type") -> DType:
     >>> parse_v3({"name": "fixed_length_utf32", "configuration": {"length_bytes": 8}}, key="zarr.json").str[1:]
     'U2'
     """
-    return _checked_size(_parse_v3(value, key, field, 0), value, key, field)
-
-
-def _parse_v3(value: JSON, key: str, field: str, depth: int) -> DType:
     name, configuration = value, {}
     if isinstance(value, dict):
         name, configuration = value.get("name"), value.get("configuration", {})
@@ -383,12 +374,8 @@ def _parse_v3(value: JSON, key: str, field: str, depth: int) -> DType:
 
 
 def _parse_name(name: str, key: str, field: str) -> DType:
-    if name in PLAIN:
-        return PLAIN[name]
-    if name == "string":
-        return STRING
-    if name == "bytes" or name in _ALIASES:
-        return _ALIASES.get(name, np.dtype(object))
+    if name in _NAMED:
+        return _NAMED[name]
     if (small := small_dtype(name, format_name="zarr3", key=key)) is not None:
         return small
     if re.fullmatch(r"r[0-9]+", name, re.ASCII):
@@ -447,7 +434,7 @@ def _parse_struct(_name: str, configuration: Mapping[str, JSON], key: str, field
             pair = item[0], item[1]
         else:
             raise MetadataError(key=key, field=field, got=item, expected="a field: {name, data_type}")
-        dtype = _parse_v3(pair[1], key, field, depth + 1)
+        dtype = parse_v3(pair[1], key=key, field=field, depth=depth + 1)
         _check_field(dtype, "zarr3", key)
         fields.append((pair[0], dtype))
     return _struct(fields, key, field)

@@ -239,17 +239,15 @@ def parse_v2(value: JSON, dtype: DType, *, key: str, field: str = "fill_value", 
     is_text = (native.kind in "SUVT" and not is_small(native)) or serializer == "vlen-bytes"
     zeroed = type(value) is int and value == 0 and is_text
     if value is None:  # zarr-python leaves out chunks of nothing but NaT then
-        fill = _parse("NaT", native, key, field) if native.kind in "mM" else None
-    elif zeroed:
-        fill = zero(native, serializer)
-    elif native.kind == "O":
-        fill = _base64(value, key, field) if serializer == "vlen-bytes" else value
-    elif complex_part(native) is not None and type(value) in {int, float}:
-        fill = _parse_complex([value, 0], native, key, field)
-    else:
-        in_storage = native.kind == "V" and not is_small(native)
-        fill = _parse(value, dtype if in_storage else native, key, field)
-    return fill
+        return _parse("NaT", native, key, field) if native.kind in "mM" else None
+    if zeroed:
+        return zero(native, serializer)
+    if native.kind == "O":
+        return _base64(value, key, field) if serializer == "vlen-bytes" else value
+    if complex_part(native) is not None and type(value) in {int, float}:
+        return _parse_complex([value, 0], native, key, field)
+    in_storage = native.kind == "V" and not is_small(native)
+    return _parse(value, dtype if in_storage else native, key, field)
 
 
 def emit_v2(fill: Any, dtype: DType, *, key: str = "") -> JSON:

@@ -295,17 +295,14 @@ def _voxels(
 def _each(attributes: Mapping[str, Any], name: str, n: int, *, shared: bool) -> tuple[float, ...] | None:
     """Return an attribute of a number for each axis, slowest first; of a group those of space are enough."""
     value = attributes.get(name)
-    if not isinstance(value, list) or not value or not all(map(is_number, value)):
+    if not isinstance(value, list) or not value or not all(map(is_number, value)) or (len(value) != n and not shared):
         return None
-    numbers = tuple(float(number) for number in value)
-    if shared and name == "offset" and len(numbers) < n:
-        return (0.0,) * (n - len(numbers)) + numbers[::-1]
-    return _padded(numbers, n) if shared else numbers[::-1] if len(numbers) == n else None
+    return _padded(list(map(float, value)), n, 0.0 if name == "offset" else 1.0)
 
 
-def _padded(numbers: Sequence[float], n: int) -> tuple[float, ...]:
-    """Return numbers of N5, of all axes or the fastest ones, slowest first; 1 for the others."""
-    return (*(1.0,) * (n - len(numbers)), *tuple(numbers)[:n][::-1])
+def _padded(numbers: Sequence[float], n: int, others: float = 1.0) -> tuple[float, ...]:
+    """Return numbers of N5, of all axes or the fastest ones, slowest first, with those of the other axes before."""
+    return (*(others,) * (n - len(numbers)), *tuple(numbers)[:n][::-1])
 
 
 def _factors(attributes: Mapping[str, Any], n: int) -> tuple[float, ...] | None:
