@@ -12,7 +12,6 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
-from uuid import uuid4
 
 import fsspec.utils
 from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError, PreconditionError
@@ -180,11 +179,6 @@ _MAX_IGNORED = 16 * 2**20  # of a value that is read as a whole for a range of i
 
 _ATTEMPTS = 10  # at reading a large value that others replace while it is read
 _PAGE = 1000  # keys of a listing, or deleted by one call
-_WRITE_ID = "chunkmillwrite"
-"""Metadata of conditional writes: an id that tells whether a stored value is ours if the response was lost (P3).
-
-Letters alone: Azure takes no dashes.
-"""
 
 T = TypeVar("T")
 
@@ -303,15 +297,19 @@ class ObstoreStore(ReadsAhead, HeldInMemory, PlacedStore):
         return bytes(value) if is_kept or not (whole.nbytes and whole.c_contiguous) else whole.cast("B")
 
     def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
-        """Store (or delete, which has no condition) if the key still has `version`."""
+        """Store (or delete, which has no condition) if the key still has `version`.
+
+        False also where a response was lost, and the client, which asks again, has met its own write: it is known by
+        its value (`chunkmill.stores.conflicts`).
+        """
         self._check_writable(key)
         # of servers other than Amazon's some know no conditions
         if value is None or (self._kind == "s3" and self._config().get("endpoint") and not self.compares_versions):
             return Store.set_if(self, key, value, version)
-        write_id, data = uuid4().hex, self._sendable(value)
+        data = self._sendable(value)
 
         def put() -> bool:
-            return self._put_if(self._open(), key, data, version, write_id)
+            return self._put_if(self._open(), key, data, version)
 
         if put():
             return True
@@ -319,36 +317,26 @@ class ObstoreStore(ReadsAhead, HeldInMemory, PlacedStore):
 
     def set_by_condition(self, key: str, value: bytes, version: str | None) -> bool:
         """Store `value` if the key still has `version`, in one request where the client is ours."""
-        client, write_id = self._open(), uuid4().hex
         if isinstance(self._place, Location):
             try:
-                return self._put_if(open_client(self._place, repeats=False), key, value, version, write_id)
+                return self._put_if(open_client(self._place, repeats=False), key, value, version)
             except StoreError as error:
                 if is_unsupported(error):
                     raise  # what failed otherwise may pass
-        return self._put_if(client, key, value, version, write_id)
+        return self._put_if(self._open(), key, value, version)
 
-    def _put_if(self, client: Any, key: str, data: bytes | memoryview, version: str | None, write_id: str) -> bool:
+    def _put_if(self, client: Any, key: str, data: bytes | memoryview, version: str | None) -> bool:
         if (mode := condition_of(version)) is None:
             return False
-        own: Any = {"attributes": {_WRITE_ID: write_id}}
 
         def put() -> bool:
             try:
-                client.put(key, data, mode=mode, use_multipart=False, **own)
+                client.put(key, data, mode=mode, use_multipart=False)
             except (AlreadyExistsError, PreconditionError):
-                return self._is_own(key, write_id)
+                return False
             return True
 
         return bool(self._call(key, put))
-
-    def _is_own(self, key: str, write_id: str) -> bool:
-        """Return whether a refused write met its own first try, whose response was lost."""
-        try:
-            found = self._open().get(key).attributes
-        except (FileNotFoundError, BaseError):
-            return False
-        return {str(name).lower(): value for name, value in found.items()}.get(_WRITE_ID) == write_id
 
     def delete(self, key: str) -> None:
         """Delete a key."""
@@ -420,10 +408,7 @@ class ObstoreStore(ReadsAhead, HeldInMemory, PlacedStore):
         except Exception as error:
             if isinstance(error, FileNotFoundError) and not is_container_missing(error):
                 return None
-            raise self._failed(key, error) from error
-
-    def _failed(self, key: str, error: BaseException) -> StoreError:
-        return self.failed(key, reason_of(error), error)
+            raise self.failed(key, reason_of(error), error) from error
 
 
 class ObspecStore(ObstoreStore):

@@ -333,10 +333,10 @@ def test_lost_responses_of_conditional_writes(s3_server):  # noqa: F811
     with serve_flaky(s3_server.endpoint_url, every=2, methods=("PUT",), after=True) as proxy:
         store = open_store(s3_server.new_bucket() + "/x", options_at(s3_server, proxy.url))
         for i in range(6):
-            assert store.set_if(f"k{i}", b"1", None)
+            assert conflicts.create(store, f"k{i}", b"1")
             _, version = store.get_versioned(f"k{i}")
-            assert store.set_if(f"k{i}", b"2", version)
-            assert not store.set_if(f"k{i}", b"2", version)  # the same bytes, of another write
+            assert conflicts.swap(store, f"k{i}", b"2", version)
+            assert not conflicts.swap(store, f"k{i}", b"3", version)
         assert proxy.n_failures >= 6
 
 
