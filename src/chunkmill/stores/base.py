@@ -250,11 +250,15 @@ class Store(ABC):
 
     def get_noting(self, key: str, byte_range: ByteRange | None, record: RecordVersion) -> bytes | None:
         """Return a value, or a range of it, and call `record` with its version."""
+        value, version = self._noted(key, byte_range)
+        if version is not None:
+            record(key, version)
+        return value
+
+    def _noted(self, key: str, byte_range: ByteRange | None) -> tuple[bytes | None, str | None]:
+        """Return a value, or a range of it, and the version to record."""
         value, version = self.get_versioned(key)
-        if value is None or version is None:
-            return None
-        record(key, version)
-        return self.cut(key, value, byte_range)
+        return None if value is None else self.cut(key, value, byte_range), version
 
     def get_many_noting(self, spans: Iterable[ByteSpan | None], record: RecordVersion) -> Iterator[bytes | None]:
         """Yield the bytes of each span in order, and call `record` with the version of each value."""
@@ -296,10 +300,12 @@ class Store(ABC):
 
     def cut(self, key: str, value: bytes, byte_range: ByteRange | None) -> bytes:
         """Return a range of a value."""
-        if byte_range is None:
-            return value
-        start, stop = range_bounds(byte_range, len(value), url=self.url, key=key)
+        start, stop = self.bounds(key, byte_range, len(value))
         return value[start:stop]
+
+    def bounds(self, key: str, byte_range: ByteRange | None, size: int) -> tuple[int, int]:
+        """Return where a range of a value of `size` bytes, or all of it, begins and ends."""
+        return (0, size) if byte_range is None else range_bounds(byte_range, size, url=self.url, key=key)
 
     # --- writing
 

@@ -22,7 +22,7 @@ from typing import Any
 from chunkmill.stores.posix_file import (
     PARTIAL_SUFFIX,
     exchange_names,
-    partial_name,
+    hidden_name,
     remove,
     rename_new,
     replace,
@@ -33,12 +33,6 @@ from chunkmill.stores.posix_file import (
 )
 
 _ATTEMPTS = 20
-
-
-def hidden_name(path: str) -> str:
-    """Return a new name next to `path`, hidden from listings."""
-    above, name = os.path.split(path)
-    return f"{above.rstrip(os.sep)}{os.sep}{partial_name(name)}"
 
 
 def can_exchange(path: str, store: str = "") -> bool:
@@ -91,8 +85,6 @@ def _exchange_once(staged: str, path: str, proof: str, fd: int) -> str | None:
 
 def _exchange(staged: str, path: str, fd: int) -> str | None:
     """Exchange two directories, and return where the old one is now; `fd`, as of `sync_file_system`."""
-    if not os.path.isdir(staged):  # noqa: PTH112
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), staged)
     sync_file_system(staged, fd)  # what it replaces is deleted then
     if exchange_names(staged, path):
         return staged

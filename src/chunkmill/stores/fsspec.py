@@ -286,7 +286,8 @@ class Service:
         # `zipfile` of Python 3.12 and 3.13.0 returns wrong bytes where several threads seek in one file, and paramiko's
         # client waits for ever where two threads ask at once
         if self.is_archive or protocols & {"ftp", "sftp", "ssh"}:
-            self.one_at_a_time = _lock_of(filesystem)
+            # stores of several urls share a client: fsspec makes one for each host
+            self.one_at_a_time = vars(filesystem).setdefault("_chunkmill_lock", threading.RLock())
         # caches of fsspec before 2026.3 say so of the filesystem below, and have no coroutines
         self.is_async = filesystem.async_impl and hasattr(type(filesystem), "_cat_file")
 
@@ -389,12 +390,6 @@ class Service:
 
 def _protocols_of(filesystem: Any) -> set[str]:
     return {filesystem.protocol} if isinstance(filesystem.protocol, str) else set(filesystem.protocol)
-
-
-def _lock_of(filesystem: Any) -> threading.RLock:
-    """Return the lock of a client, which stores of several urls share: fsspec makes one for each host."""
-    lock: threading.RLock = vars(filesystem).setdefault("_chunkmill_lock", threading.RLock())
-    return lock
 
 
 class RenamingService(Service):

@@ -23,13 +23,12 @@ from chunkmill.errors import StoreError
 from chunkmill.stores import icechunk_session as sessions
 from chunkmill.stores.base import ByteRange, Store, check_key, check_prefix
 from chunkmill.stores.icechunk_session import FORK, LIVE, Place, SessionChanges, TaskFork, Transaction
-from chunkmill.stores.local import LocalStore
+from chunkmill.stores.local import JOURNAL, LocalStore
 from chunkmill.stores.zarr_python import ZarrPythonStore
 
 _ZARR_3_KEY = re.compile(r"(?:.+/)?(?:zarr\.json|c(?:/\d+)*)")
 _DOCUMENT = re.compile(r"(?:.+/)?zarr\.json")
 _CHUNKS = re.compile(r"(?:(?<=/)|^)c/(?:\d+/)*$")
-_OWN = ".chunkmill-"  # start of the keys of jobs
 
 
 class IcechunkStore(ZarrPythonStore):
@@ -46,7 +45,8 @@ class IcechunkStore(ZarrPythonStore):
         An ``icechunk.Session``, of which the place is only named.
     """
 
-    has_transactions = can_refer = True
+    has_transactions = can_refer = is_remote = True
+    _is_memory = False
 
     def __init__(self, place: Place, session: Any = None) -> None:
         is_callers = session is not None
@@ -56,8 +56,6 @@ class IcechunkStore(ZarrPythonStore):
     def _set(self, shared: Transaction) -> None:
         self._shared = shared
         self.url = shared.place.url
-        self.is_remote = self.can_list = True
-        self._is_memory = False
 
     def __getstate__(self) -> dict[str, Any]:
         shared = self._shared
@@ -177,7 +175,7 @@ class IcechunkStore(ZarrPythonStore):
     # --- reading
 
     async def _fetch(self, key: str, wanted: ByteRange | None) -> bytes | None:
-        if key.startswith(_OWN):
+        if key.startswith(JOURNAL):
             return self._shared.journal.get(key, wanted)
         return await super()._fetch(key, wanted)
 
@@ -213,7 +211,7 @@ class IcechunkStore(ZarrPythonStore):
 
     def size(self, key: str) -> int | None:
         """Return the size of a value in bytes."""
-        if key.startswith(_OWN):
+        if key.startswith(JOURNAL):
             return self._shared.journal.size(key)
         if _ZARR_3_KEY.fullmatch(check_key(key)) is None or self._shared.store is None:
             return None
@@ -224,7 +222,7 @@ class IcechunkStore(ZarrPythonStore):
 
     def list_prefix(self, prefix: str) -> Iterator[str]:
         """Yield every key that starts with `prefix`; those of jobs only where they are asked for."""
-        if check_prefix(prefix).startswith(_OWN):
+        if check_prefix(prefix).startswith(JOURNAL):
             yield from self._shared.journal.list_prefix(prefix)
         elif self._shared.store is not None:
             seen = self._shared.seen
@@ -233,18 +231,15 @@ class IcechunkStore(ZarrPythonStore):
     def _listed(self, prefix: str) -> Iterator[str]:
         """List below a node, which alone can be listed, or below those that are declared without a group above."""
         node = _CHUNKS.sub("", prefix)
-        if not node or self._run(prefix, self._is_node(node)):
+        if not node or self._run(prefix, self.below_zarr.exists(f"{node}zarr.json")):
             yield from (key for key in super().list_prefix(node) if key.startswith(prefix))
             return
         for key in [key for key in self._shared.seen if key.startswith(prefix)]:
             yield from super().list_prefix(key.removesuffix("zarr.json"))
 
-    async def _is_node(self, prefix: str) -> bool:
-        return bool(await self.below_zarr.exists(f"{prefix}zarr.json"))
-
     def list_dir(self, prefix: str) -> list[str]:
         """Return the sorted names directly below `prefix`."""
-        if check_prefix(prefix).startswith(_OWN):
+        if check_prefix(prefix).startswith(JOURNAL):
             return self._shared.journal.list_dir(prefix)
         own = [] if prefix else self._shared.journal.list_dir("")
         if self._shared.store is None:
@@ -258,7 +253,7 @@ class IcechunkStore(ZarrPythonStore):
 
     def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Store a value."""
-        if check_key(key).startswith(_OWN):
+        if check_key(key).startswith(JOURNAL):
             self._shared.journal.set(key, value)
             return
         self._check_zarr(key)
@@ -271,14 +266,14 @@ class IcechunkStore(ZarrPythonStore):
 
     def delete(self, key: str) -> None:
         """Delete a key."""
-        if check_key(key).startswith(_OWN):
+        if check_key(key).startswith(JOURNAL):
             self._shared.journal.delete(key)
         elif _ZARR_3_KEY.fullmatch(key) is not None:
             self._change(key, lambda: self._remove(key))
 
     def delete_prefix(self, prefix: str) -> None:
         """Delete every key that starts with `prefix`."""
-        if check_prefix(prefix).startswith(_OWN):
+        if check_prefix(prefix).startswith(JOURNAL):
             self._shared.journal.delete_prefix(prefix)
             return
         if self._shared.store is None or next(self.list_prefix(prefix), None) is None:

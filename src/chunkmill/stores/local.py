@@ -10,13 +10,13 @@ import contextlib
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from chunkmill.config import setting
 from chunkmill.errors import StoreError
 from chunkmill.log import LOG
-from chunkmill.stores.base import ByteRange, PlacedStore, RecordVersion, check_key, check_prefix, range_bounds
+from chunkmill.stores.base import ByteRange, PlacedStore, check_key, check_prefix
 from chunkmill.stores.directories import (
     ANY,
     can_exchange,
@@ -29,9 +29,9 @@ from chunkmill.stores.posix_file import (
     PARTIAL_SUFFIX,
     check_name,
     create,
+    hidden_name,
     leads_up,
     open_to_read,
-    partial_name,
     read_array,
     read_part,
     remove,
@@ -139,15 +139,11 @@ class LocalStore(PlacedStore):
 
     def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
         """Return a value and its version, both of the same open file."""
-        data, status = self._get(key, None)
-        return data, None if status is None else version_from(status)
+        return self._noted(key, None)
 
-    def get_noting(self, key: str, byte_range: ByteRange | None, record: RecordVersion) -> bytes | None:
-        """Return a value, or a range of it, and record the version of the same open file."""
+    def _noted(self, key: str, byte_range: ByteRange | None) -> tuple[bytes | None, str | None]:
         data, status = self._get(key, byte_range)
-        if status is not None:
-            record(key, version_from(status))
-        return data  # type: ignore[no-any-return]
+        return data, None if status is None else version_from(status)
 
     def version(self, key: str) -> str | None:
         """Return the version of a value."""
@@ -162,7 +158,7 @@ class LocalStore(PlacedStore):
             status = os.fstat(fd)
             if stat.S_ISDIR(status.st_mode):
                 return None, None
-            start, stop = self._bounds(key, status, byte_range)
+            start, stop = self._regular_bounds(key, status, byte_range)
             data = read(fd, start, stop)
         except StoreError:
             raise
@@ -196,16 +192,20 @@ class LocalStore(PlacedStore):
 
     def _is_there(self, key: str, path: str, error: OSError) -> bool:
         """Ask again about a file that is absent: what is absent for certain is read as fill values (P1)."""
-        try:
-            status = os.lstat(path)
-        except _ABSENT:
-            self._check_root(key)
+        if (status := self._status(key, path, os.lstat)) is None:
             return False
-        except OSError as other:
-            raise self._failed(key, "cannot look at", other) from other
         if not stat.S_ISLNK(status.st_mode) or os.path.exists(path):  # noqa: PTH110
             return True
         raise self._failed(key, "cannot follow the symbolic link", error) from error
+
+    def _status(self, key: str, path: str, look: Callable[[str], os.stat_result]) -> os.stat_result | None:
+        try:
+            return look(path)
+        except _ABSENT:
+            self._check_root(key)
+            return None
+        except OSError as error:
+            raise self._failed(key, "cannot look at", error) from error
 
     def _check_root(self, key: str) -> None:
         """Raise when the store's directory was there and is gone: then no key is known to be absent."""
@@ -213,26 +213,19 @@ class LocalStore(PlacedStore):
             reason = "the directory of the store is gone: deleted, or on a file system that is not mounted"
             raise StoreError(url=self.url, key=key, reason=reason)
 
-    def _bounds(self, key: str, status: os.stat_result, byte_range: ByteRange | None) -> tuple[int, int]:
+    def _regular_bounds(self, key: str, status: os.stat_result, byte_range: ByteRange | None) -> tuple[int, int]:
         if not stat.S_ISREG(status.st_mode):
             raise StoreError(url=self.url, key=key, reason="cannot read: it is not a file, but a pipe or a device")
-        if byte_range is None:
-            return 0, status.st_size
-        return range_bounds(byte_range, status.st_size, url=self.url, key=key)
+        return self.bounds(key, byte_range, status.st_size)
 
     def size(self, key: str) -> int | None:
         """Return the size of a value in bytes."""
         path = self._path(key)
         if self._own_link(key):
             return None
-        try:
-            status = os.stat(path)  # noqa: PTH116
-        except _ABSENT:
-            self._check_root(key)
-            return None
-        except OSError as error:
-            raise self._failed(key, "cannot look at", error) from error
-        return None if stat.S_ISDIR(status.st_mode) or path.endswith(PARTIAL_SUFFIX) else status.st_size
+        status = self._status(key, path, os.stat)
+        is_value = status is not None and not stat.S_ISDIR(status.st_mode) and not path.endswith(PARTIAL_SUFFIX)
+        return status.st_size if status is not None and is_value else None
 
     # --- writing
 
@@ -255,15 +248,16 @@ class LocalStore(PlacedStore):
         """Write a value under a hidden name, unless it is to be deleted, and put it in place of the key."""
         path, directory = self._path_to_write(key)
         is_compared = version not in {None, ANY} and JOURNAL not in key  # and not a heartbeat
-        fsync = self._fsync or _is_intent(key) or is_compared
-        partial = None if parts is None else self._write_partial(key, path, parts, fsync=fsync)
+        partial = None if parts is None else hidden_name(path)
         done = False
         try:
+            if partial is not None and parts is not None:
+                self._write(partial, parts, fsync=self._fsync or _is_intent(key) or is_compared)
             done = put(path, directory, partial, version)
             if done and self._fsync and os.path.isdir(directory):  # noqa: PTH112
                 sync_directory(directory)
         except OSError as error:
-            raise self._failed(key, "cannot put the value in place", error) from error
+            raise self._failed(key, "cannot store the value", error) from error
         finally:
             if partial is not None and not done:
                 with contextlib.suppress(OSError):
@@ -279,10 +273,8 @@ class LocalStore(PlacedStore):
                 remove(path)
             if self._fsync:
                 sync_directory(directory)
-        except (*_ABSENT, IsADirectoryError):
-            return
         except OSError as error:
-            if not os.path.isdir(self._path(key)):  # noqa: PTH112, macOS says EPERM for a directory
+            if not (isinstance(error, _ABSENT) or os.path.isdir(path)):  # noqa: PTH112 - a directory is no key
                 raise self._failed(key, "cannot delete", error) from error
 
     def delete_prefix(self, prefix: str) -> None:
@@ -311,32 +303,17 @@ class LocalStore(PlacedStore):
         except OSError as error:
             raise self._failed("", "cannot sync", error) from error
 
-    def _write_partial(
-        self, key: str, path: str, parts: Iterable[bytes | bytearray | memoryview], *, fsync: bool
-    ) -> str:
-        directory, name = os.path.split(path)
-        partial = os.path.join(directory, partial_name(name))  # noqa: PTH118
+    def _write(self, partial: str, parts: Iterable[bytes | bytearray | memoryview], *, fsync: bool) -> None:
+        fd = create(partial, fsync=self._fsync)
         try:
-            fd = create(directory, partial, fsync=self._fsync)
-        except OSError as error:
-            raise self._failed(key, "cannot create a file", error) from error
-        try:
-            try:
-                for part in parts:
-                    write_all(fd, part)
-                    del part  # before the next one is made, so that it gets the same memory
-                stamp(fd, partial)
-                if fsync:
-                    os.fsync(fd)
-            finally:
-                os.close(fd)
-        except BaseException as error:
-            with contextlib.suppress(OSError):
-                os.unlink(partial)  # noqa: PTH108
-            if isinstance(error, OSError):
-                raise self._failed(key, "cannot write the value", error) from error
-            raise
-        return partial
+            for part in parts:
+                write_all(fd, part)
+                del part  # before the next one is made, so that it gets the same memory
+            stamp(fd, partial)
+            if fsync:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
 
     # --- listing
 

@@ -23,7 +23,6 @@ from chunkmill.stores.base import (
     ByteRange,
     HeldInMemory,
     PlacedStore,
-    RecordVersion,
     Store,
     check_key,
     check_prefix,
@@ -240,12 +239,9 @@ class ObstoreStore(ReadsAhead, HeldInMemory, PlacedStore):
         found = self._fetch(check_key(key), byte_range)
         return None if found is None else found[0]
 
-    def get_noting(self, key: str, byte_range: ByteRange | None, record: RecordVersion) -> bytes | None:
-        """Return a value, or a range of it, and record its ETag."""
-        if (found := self._fetch(check_key(key), byte_range)) is None:
-            return None
-        record(key, etag_from(found[1]))
-        return found[0]
+    def _noted(self, key: str, byte_range: ByteRange | None) -> tuple[bytes | None, str | None]:
+        found = self._fetch(check_key(key), byte_range)
+        return (None, None) if found is None else (found[0], etag_from(found[1]))
 
     def version(self, key: str) -> str | None:
         """Return the ETag of a value."""
@@ -426,7 +422,7 @@ class ObspecStore(ObstoreStore):
     (b'789', None, ['c/'])
     """
 
-    get_noting, version, list_versions = Store.get_noting, Store.version, Store.list_versions
+    _noted, version, list_versions = Store._noted, Store.version, Store.list_versions  # noqa: SLF001
     set_if = Store.set_if
 
     def __init__(self, place: Any) -> None:

@@ -86,8 +86,8 @@ def write_all(fd: int, value: bytes | bytearray | memoryview) -> None:
         done += os.write(fd, memoryview(view)[done:])
 
 
-def create(directory: str, path: str, *, fsync: bool = False) -> int:
-    """Create a file in a directory that many workers may create, and others delete, at once.
+def create(path: str, *, fsync: bool = False) -> int:
+    """Create a file, and the directories above it, which others may create, or delete, at the same time.
 
     `fsync`: the names of new directories survive a crash of the machine.
     """
@@ -96,7 +96,7 @@ def create(directory: str, path: str, *, fsync: bool = False) -> int:
             return os.open(path, _CREATE, 0o666)
         except FileNotFoundError:
             with contextlib.suppress(FileNotFoundError, FileExistsError):
-                _make_directories(directory, fsync=fsync)
+                _make_directories(os.path.dirname(path), fsync=fsync)  # noqa: PTH120
     return os.open(path, _CREATE, 0o666)
 
 
@@ -313,6 +313,12 @@ def partial_name(name: str) -> str:
     return f".{name[:_NAME_SHOWN]}{_process()}{next(_NUMBERS):012x}{PARTIAL_SUFFIX}"
 
 
+def hidden_name(path: str) -> str:
+    """Return a new partial name next to `path`."""
+    above, name = os.path.split(path)
+    return f"{above.rstrip(os.sep)}{os.sep}{partial_name(name)}"
+
+
 @lru_cache(maxsize=1)
 def _place() -> str:
     host, boot, namespace = origin()
@@ -327,9 +333,8 @@ def _process() -> str:
 
 _NUMBERS = itertools.count()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_process.cache_clear)
-    os.register_at_fork(after_in_child=origin.cache_clear)
-    os.register_at_fork(after_in_child=_place.cache_clear)
+    for _known in (_process, origin, _place):
+        os.register_at_fork(after_in_child=_known.cache_clear)
 
 
 def partial_files(directory: str, *, recursive: bool) -> Iterator[str]:
@@ -385,9 +390,8 @@ def sweep(directory: str, *, remove: bool = True, recursive: bool = False, of: s
     """
     found = []
     for path in partial_files(directory, recursive=recursive):
-        if of and not os.path.basename(path).startswith(f".{of[:_NAME_SHOWN]}."):  # noqa: PTH119
-            continue
-        if not is_abandoned(path):
+        is_named = not of or os.path.basename(path).startswith(f".{of[:_NAME_SHOWN]}.")  # noqa: PTH119
+        if not (is_named and is_abandoned(path)):
             continue
         found.append(path)
         if remove:

@@ -128,7 +128,8 @@ class ReferenceStore(ReadOnly, GetsMany, PlacedStore):
         if reference.data is not None:
             return self.cut(span.key, reference.data, span.byte_range)
         root, target = self._target(span.key, reference, span.byte_range)
-        return b"" if _is_empty(target) else (span.key, reference, root, target)
+        is_empty = target.byte_range is not None and target.byte_range.length == 0
+        return b"" if is_empty else (span.key, reference, root, target)
 
     def _target(self, key: str, reference: Reference, byte_range: ByteRange | None) -> tuple[str, ByteSpan]:
         """Return which bytes of which store answer a range of a reference."""
@@ -193,10 +194,6 @@ class ReferenceStore(ReadOnly, GetsMany, PlacedStore):
     def list_dir(self, prefix: str) -> list[str]:
         """Return the sorted names directly below `prefix`."""
         return self.references.list_dir(check_prefix(prefix))
-
-
-def _is_empty(span: ByteSpan) -> bool:
-    return span.byte_range is not None and span.byte_range.length == 0
 
 
 ALL_PROTOCOLS = "*"
@@ -290,7 +287,12 @@ class Targets:
         """Return root and key of a target; `StoreError` when it may not be opened."""
         url = self.resolve(url)
         for protocol in _protocols(url):
-            self._check(url, protocol)
+            if not self._allowed & {protocol, ALL_PROTOCOLS}:
+                raise self._refused(
+                    url,
+                    f"a set from {self.source} may not point to protocol {protocol!r}; if you trust it, "
+                    f"give allowed_protocols=[{protocol!r}, …] or ['*']",
+                )
         return split_url(url)
 
     def store(self, root: str) -> Store:
@@ -378,14 +380,6 @@ class Targets:
             # a local set may name any place by its absolute path; a base is a promise all the same
             raise self._refused(path, f"the path leads out of base={base!r}")
         return f"{protocol}{slashes}{joined}{question}{query}"
-
-    def _check(self, url: str, protocol: str) -> None:
-        if not self._allowed & {protocol, ALL_PROTOCOLS}:
-            raise self._refused(
-                url,
-                f"a set from {self.source} may not point to protocol {protocol!r}; if you trust it, "
-                f"give allowed_protocols=[{protocol!r}, …] or ['*']",
-            )
 
     def _refused(self, url: str, reason: str) -> StoreError:
         return StoreError(url=self.source, key="", reason=f"cannot open target {url!r}: {reason}")

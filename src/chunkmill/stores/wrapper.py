@@ -172,9 +172,6 @@ def digest_of(versions: Mapping[str, str]) -> int:
     return sum(int.from_bytes(blake2b(text, digest_size=8).digest(), "big") for text in texts) % 2**64
 
 
-Written = int | None
-
-
 @dataclass(slots=True)
 class Meter:
     """Counts of the requests that one task makes to its stores.
@@ -196,7 +193,7 @@ class Meter:
     n_requests: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
-    writes: dict[str, Written] = field(default_factory=dict)
+    writes: dict[str, int | None] = field(default_factory=dict)
     reads: dict[str, str] | None = field(default_factory=dict)
 
     def record_read(self, key: str, version: str) -> None:
@@ -268,7 +265,7 @@ class MeteredStore(StoreWrapper):
     def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
         """Store a value."""
         self.below.set(key, value)
-        self._wrote(key, value)
+        self._record(key, memoryview(value).nbytes)
 
     def set_parts(self, key: str, parts: Iterable[bytes | bytearray | memoryview]) -> None:
         """Store the joined parts, each written as it comes where the store can."""
@@ -288,7 +285,7 @@ class MeteredStore(StoreWrapper):
         """Store a value (delete, when ``None``) if the key still has `version`."""
         stored = self.below.set_if(key, value, version)
         if stored:
-            self._wrote(key, value)
+            self._record(key, None if value is None else memoryview(value).nbytes)
         return stored
 
     def size(self, key: str) -> int | None:
@@ -299,7 +296,7 @@ class MeteredStore(StoreWrapper):
     def delete(self, key: str) -> None:
         """Delete a key."""
         self.below.delete(key)
-        self._wrote(key, None)
+        self._record(key, None)
 
     def delete_prefix(self, prefix: str) -> None:
         """Delete every key that starts with `prefix`."""
@@ -316,10 +313,7 @@ class MeteredStore(StoreWrapper):
         self._asked()
         return self.below.list_dir(prefix)
 
-    def _wrote(self, key: str, value: bytes | bytearray | memoryview | None) -> None:
-        self._record(key, None if value is None else memoryview(value).nbytes)
-
-    def _record(self, key: str, written: Written) -> None:
+    def _record(self, key: str, written: int | None) -> None:
         with self._lock:
             self.meter.n_requests += 1
             self.meter.bytes_written += written or 0

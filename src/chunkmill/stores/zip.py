@@ -26,14 +26,12 @@ from chunkmill.model.references import Reference
 from chunkmill.stores.base import (
     ByteRange,
     PlacedStore,
-    RecordVersion,
     check_key,
     check_prefix,
     fork_safe_lock,
-    range_bounds,
 )
 from chunkmill.stores.local import JOURNAL, LocalStore
-from chunkmill.stores.posix_file import partial_name, replace, sweep
+from chunkmill.stores.posix_file import hidden_name, replace, sweep
 
 _MAX_MEMBER_BYTES = 8 * 2**30  # of a compressed member, decompressed
 _MAX_UNLIMITED_BYTES = 2**28  # where the reader says nothing (`limited_to`), of a document; more where more is stored
@@ -118,25 +116,18 @@ class ZipStore(PlacedStore):
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return a member, or a range of it."""
-        return self._get(key, byte_range)[0]
+        return self._noted(key, byte_range)[0]
 
     def get_versioned(self, key: str) -> tuple[bytes | None, str | None]:
         """Return a member, and its place and checksum in the archive."""
-        return self._get(key, None)
-
-    def get_noting(self, key: str, byte_range: ByteRange | None, record: RecordVersion) -> bytes | None:
-        """Return a member, or a range of it, and record its place and checksum."""
-        data, version = self._get(key, byte_range)
-        if version is not None:
-            record(key, version)
-        return data
+        return self._noted(key, None)
 
     def version(self, key: str) -> str | None:
         """Return the place and checksum of a member."""
         member = self._member(key)
         return None if member is None else _version_of(member)
 
-    def _get(self, key: str, byte_range: ByteRange | None) -> tuple[bytes | None, str | None]:
+    def _noted(self, key: str, byte_range: ByteRange | None) -> tuple[bytes | None, str | None]:
         if (member := self._member(key)) is None:
             return None, None
         with self.named_in_errors(key):
@@ -150,12 +141,10 @@ class ZipStore(PlacedStore):
                 reason = f"the member decompresses to {member.file_size} bytes, expected at most "
                 reason += f"{n_most}: it is damaged, or was made to fill memory"
                 raise StoreError(url=self.url, key=key, reason=reason)
-            start, stop = 0, member.file_size
-            if byte_range is not None:
-                start, stop = range_bounds(byte_range, member.file_size, url=self.url, key=key)
+            start, stop = self.bounds(key, byte_range, member.file_size)
             data = self._open().read(member, start, stop)
         if data is None:
-            return self._get(key, byte_range)
+            return self._noted(key, byte_range)
         if len(data) != stop - start:
             reason = f"expected {stop - start} bytes from {start}, got {len(data)}: the zip file is truncated or wrong"
             raise StoreError(url=self.url, key=key, reason=reason)
@@ -228,13 +217,10 @@ class ZipStore(PlacedStore):
 
     def list_prefix(self, prefix: str) -> Iterator[str]:
         """Yield every key that starts with `prefix`."""
-        yield from self._keys(prefix)
-
-    def _keys(self, prefix: str) -> list[str]:
         full = self._prefix + check_prefix(prefix)
         with self._waiting(prefix) as archive:
             names = list(archive.members())
-        return [name[len(self._prefix) :] for name in names if name.startswith(full)]
+        yield from (name[len(self._prefix) :] for name in names if name.startswith(full))
 
     # --- errors
 
@@ -335,7 +321,6 @@ class _Archive:
                 del members[name]
         if not any(name in members for name in names):
             return
-        self._begin()
         self._forget(names)
         if len(self._members) == len(self._held):
             self._drop()
@@ -362,7 +347,7 @@ class _Archive:
         directory, name = os.path.split(self.path)
         os.makedirs(directory, exist_ok=True)  # noqa: PTH103
         sweep(directory, of=name)  # copies of killed writers
-        partial = os.path.join(directory, partial_name(name))  # noqa: PTH118
+        partial = hidden_name(self.path)
         try:
             if copy:
                 shutil.copyfile(self.path, partial)

@@ -43,7 +43,7 @@ def test_what_is_not_passed_on_is_made_of_what_is():
     names = {name for name in vars(Store) if not name.startswith("_")} - {*METHODS}
     made_up = {
         "get_writable", "set_parts", "delete_many", "is_empty", "check_listed", "remove_empty_folders", "cut",
-        "failed", "remembered", "named_in_errors",
+        "failed", "remembered", "named_in_errors", "bounds",
     }  # fmt: skip
     of_its_own = {"has_versions", "get_noting", "get_many_noting", "version", "list_versions", "is_demanded"}
     views = {"uncached", "after_stored", "limited_to", "references", "targets", "locate", "locates_values"}
