@@ -24,7 +24,7 @@ MOST = {  # room: (code lines, files that hold code)
     "references": (850, 4),
     "runtime": (1750, 10),
     "scans": (1500, 7),
-    "stores": (4223, 19),
+    "stores": (4211, 19),
     "transforms": (1000, 5),
     "xarray": (1665, 8),
     "zarr_python": (400, 2),

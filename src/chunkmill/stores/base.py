@@ -299,7 +299,9 @@ class Store(ABC):
         return None
 
     def cut(self, key: str, value: bytes, byte_range: ByteRange | None) -> bytes:
-        """Return a range of a value."""
+        """Return a range of a value; without one, the value itself."""
+        if byte_range is None:
+            return value
         start, stop = self.bounds(key, byte_range, len(value))
         return value[start:stop]
 

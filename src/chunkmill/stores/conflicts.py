@@ -95,11 +95,10 @@ def update(
 
 
 def _refused(store: Store, key: str, n_refused: int, n_conflicts: int) -> StoreError:
-    if n_refused:
-        reason = f"the store refused {n_refused} times to replace the version that it gave out"
-        hint = "; an endpoint or a proxy that changes ETags does so, and cannot be written to safely"
-        return StoreError(url=store.url, key=key, reason=reason + hint)
     reason = f"others changed it {n_conflicts} times while it was to be changed"
+    if n_refused:
+        reason = f"the store refused {n_refused} times to replace the version that it gave out; "
+        reason += "an endpoint or a proxy that changes ETags does so, and cannot be written to safely"
     return StoreError(url=store.url, key=key, reason=reason)
 
 

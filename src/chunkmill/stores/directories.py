@@ -12,7 +12,6 @@ import contextlib
 import errno
 import os
 import re
-import shutil
 import threading
 from collections.abc import Iterator
 from functools import lru_cache
@@ -24,6 +23,7 @@ from chunkmill.stores.posix_file import (
     exchange_names,
     hidden_name,
     remove,
+    remove_tree,
     rename_new,
     replace,
     sweep,
@@ -31,8 +31,6 @@ from chunkmill.stores.posix_file import (
     sync_file_system,
     version_of,
 )
-
-_ATTEMPTS = 20
 
 
 def can_exchange(path: str, store: str = "") -> bool:
@@ -63,7 +61,13 @@ def exchange_once(staged: str, path: str, proof: str, *, root: str, fsync: bool 
     """
     with locked(root) as fd:
         old = _exchange_once(staged, path, proof, fd)
-    _finish(old, path, fsync=fsync)
+    if fsync:
+        sync_directory(os.path.dirname(path))  # noqa: PTH120
+    if old is not None:
+        with contextlib.suppress(OSError):
+            remove_tree(old)
+        if fsync:
+            sync_directory(os.path.dirname(old))  # noqa: PTH120
     if old != staged:  # a client may have died that had hidden one of both
         sweep(os.path.dirname(path), of=os.path.basename(path))  # noqa: PTH119, PTH120
 
@@ -94,18 +98,6 @@ def _exchange(staged: str, path: str, fd: int) -> str | None:
     os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120 - deleted since with what was there
     os.rename(staged, path)  # noqa: PTH104
     return old
-
-
-def _finish(old: str | None, path: str, *, fsync: bool) -> None:
-    if fsync:
-        sync_directory(os.path.dirname(path))  # noqa: PTH120
-    if old is not None:
-        for _ in range(_ATTEMPTS):  # clients that write in place may still write to it
-            shutil.rmtree(old, ignore_errors=True)
-            if not os.path.lexists(old):
-                break
-        if fsync:
-            sync_directory(os.path.dirname(old))  # noqa: PTH120
 
 
 def _hidden_with(above: str, proof: str) -> str | None:

@@ -103,7 +103,7 @@ class FsspecStore(ReadsAhead, HeldInMemory, PlacedStore):
     ) -> None:
         options = copied(storage_options or {})
         options.pop("asynchronous", None)  # would mean that we await; it comes with options meant for others
-        protocol = protocols_of(url)[0]
+        self._protocol = protocol = protocols_of(url)[0]
         self.url = canonical_url(url)
         self.is_remote = protocol not in LOCAL_PROTOCOLS
         self.replaces_atomically = protocol in ATOMIC_PROTOCOLS
@@ -126,7 +126,7 @@ class FsspecStore(ReadsAhead, HeldInMemory, PlacedStore):
 
     def limited_to(self, n_bytes: int) -> FsspecStore:
         """Return the store, such that it decompresses no member of an archive to more than `n_bytes`."""
-        if protocols_of(self._identity[0])[0] not in ARCHIVE_PROTOCOLS:
+        if self._protocol not in ARCHIVE_PROTOCOLS:
             return self
         other = copy(self)
         other._max_bytes = n_bytes  # noqa: SLF001
@@ -183,11 +183,10 @@ class FsspecStore(ReadsAhead, HeldInMemory, PlacedStore):
 
     def _check_writable(self, key: str) -> None:
         check_key(key)
-        protocol = protocols_of(self._identity[0])[0]
-        if protocol in {"http", "https"}:
+        if self._protocol in {"http", "https"}:
             raise StoreError(url=self.url, key=key, reason=READ_ONLY)
-        if protocol in CACHE_PROTOCOLS:
-            reason = f"cannot write through {protocol!r}, which keeps what it has read of the old value"
+        if self._protocol in CACHE_PROTOCOLS:
+            reason = f"cannot write through {self._protocol!r}, which keeps what it has read of the old value"
             below = self.url.partition("::")[2]
             raise StoreError(url=self.url, key=key, reason=f"{reason}: write to {below or 'the url below'}")
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -35,6 +34,7 @@ from chunkmill.stores.posix_file import (
     read_array,
     read_part,
     remove,
+    remove_tree,
     stamp,
     sweep,
     sync_directory,
@@ -274,7 +274,7 @@ class LocalStore(PlacedStore):
             if self._fsync:
                 sync_directory(directory)
         except OSError as error:
-            if not (isinstance(error, _ABSENT) or os.path.isdir(path)):  # noqa: PTH112 - a directory is no key
+            if not (isinstance(error, _ABSENT) or os.path.isdir(path)):  # noqa: PTH112 - not a key
                 raise self._failed(key, "cannot delete", error) from error
 
     def delete_prefix(self, prefix: str) -> None:
@@ -285,10 +285,7 @@ class LocalStore(PlacedStore):
         try:
             if os.path.islink(path):  # noqa: PTH114
                 os.unlink(path)  # noqa: PTH108
-            for n_left in reversed(range(_ATTEMPTS)):  # others may be deleting there, or writing
-                if not os.path.lexists(path):
-                    break
-                shutil.rmtree(path, ignore_errors=n_left > 0)
+            remove_tree(path)
             if self._fsync and os.path.isdir(above := os.path.dirname(path)):  # noqa: PTH112, PTH120
                 sync_directory(above)
         except NotADirectoryError:

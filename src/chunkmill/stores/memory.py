@@ -75,10 +75,10 @@ class MemoryStore(HeldInMemory):
         """Return a value and its version: the number of the write, or a digest."""
         with self._lock:
             entry = self._values.get(check_key(key))
-            return (None, None) if entry is None else (_bytes_of(entry), self._version_of(key, entry))
-
-    def _version_of(self, key: str, entry: Any) -> str:
-        return str(self._numbers[key]) if self.has_versions else digest(_bytes_of(entry))
+            if entry is None:
+                return None, None
+            value = _bytes_of(entry)
+            return value, str(self._numbers[key]) if self.has_versions else digest(value)
 
     def size(self, key: str) -> int | None:
         """Return the size of a value in bytes."""
@@ -97,8 +97,7 @@ class MemoryStore(HeldInMemory):
         self.check_home(check_key(key))
         value = None if value is None else bytes(value)
         with self._lock:
-            entry = self._values.get(key)
-            if (None if entry is None else self._version_of(key, entry)) != version:
+            if self.get_versioned(key)[1] != version:
                 return False
             self._put(key, value)
             return True

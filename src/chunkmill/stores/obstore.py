@@ -348,15 +348,14 @@ class ObstoreStore(ReadsAhead, HeldInMemory, PlacedStore):
     def delete_many(self, keys: Sequence[str]) -> None:
         """Delete keys, many at a time, of which others may delete some; obstore makes a request for each."""
         for start in range(0, len(keys), _PAGE):
-            page = keys[start : start + _PAGE]
-            self._call(page[0], functools.partial(self._delete_all, list(page)))
+            page = list(keys[start : start + _PAGE])
+            if not self._call(page[0], functools.partial(self._deleted, page)):  # others delete too
+                for key in page:
+                    self.delete(key)
 
-    def _delete_all(self, keys: list[str]) -> None:
-        try:
-            self._open().delete(keys)
-        except FileNotFoundError:  # others delete too
-            for key in keys:
-                self._call(key, functools.partial(self._open().delete, key))
+    def _deleted(self, keys: list[str]) -> bool:
+        self._open().delete(keys)
+        return True
 
     # --- listing
 

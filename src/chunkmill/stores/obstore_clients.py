@@ -116,10 +116,8 @@ def location_of(url: str, options: Options | None = None) -> Location | None:
         return None
     meant = {k: v for k, v in (options or {}).items() if k not in _WITHOUT_MEANING and v is not None}
     if kind == "http":
-        parts = [
-            _renamed(protocol, options, {}, ["headers"]) for options in (meant.pop("client_kwargs", None) or {}, meant)
-        ]
-        headers = [(options.get("headers") or {}) for options in parts]
+        of_client = meant.pop("client_kwargs", None) or {}
+        headers = [_renamed(protocol, each, {}, ["headers"]).get("headers") or {} for each in (of_client, meant)]
         return Location(kind, url, "", {"headers": {**headers[0], **headers[1]}})
     if protocol != "s3" and "@" in bucket:
         bucket, _, host = bucket.partition("@")

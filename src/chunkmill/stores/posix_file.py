@@ -168,6 +168,14 @@ def remove(path: str) -> None:
     _once_readers_let(os.unlink, path)
 
 
+def remove_tree(path: str) -> None:
+    """Delete a directory and all below it, in which others may be deleting, or writing."""
+    for n_left in reversed(range(_ATTEMPTS)):
+        if not os.path.lexists(path):
+            break
+        shutil.rmtree(path, ignore_errors=n_left > 0)
+
+
 def _once_readers_let(function: Callable[..., None], *paths: str) -> None:
     """Call again what Windows refuses for as long as a reader has the file open."""
     for attempt in range(_N_REFUSED):

@@ -19,7 +19,7 @@ import weakref
 import zipfile
 from collections.abc import Iterator
 from copy import copy
-from typing import Any, Self, cast
+from typing import Any, cast
 
 from chunkmill.errors import StoreError
 from chunkmill.model.references import Reference
@@ -38,7 +38,7 @@ _MAX_UNLIMITED_BYTES = 2**28  # where the reader says nothing (`limited_to`), of
 _MAX_RATIO = 200  # to what is stored of it; consolidated metadata of alike arrays: 58, indented 95
 
 
-class ZipStore(PlacedStore):
+class ZipStore(PlacedStore, contextlib.AbstractContextManager["ZipStore"]):
     """The members of a zip file.
 
     Of two members of one name the last wins, as archivers mean it. Members with absolute names or ``..`` are not keys.
@@ -84,9 +84,6 @@ class ZipStore(PlacedStore):
     def identity(self) -> tuple[str, str]:
         """Return the file and the directory in it."""
         return "chunkmill.ZipStore", self.url
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -189,8 +186,7 @@ class ZipStore(PlacedStore):
         """Store (or delete) if the member still has `version`: atomic among the threads of this process."""
         name = self._prefix + check_key(key)
         with self._writing(key) as archive:
-            member = archive.members().get(name)
-            if (None if member is None else _version_of(member)) != version:
+            if self.version(key) != version:
                 return False
             archive.remove([name]) if value is None else archive.write(name, bytes(value))
             return True
@@ -259,10 +255,6 @@ class _Archive:
         self._partial: str | None = None
         self._held: dict[str, zipfile.ZipInfo] = {}  # of jobs
         self._members: dict[str, zipfile.ZipInfo] = {}
-
-    def __del__(self) -> None:
-        if self._zip is not None and self.pid == os.getpid():
-            self._zip.close()
 
     def members(self) -> dict[str, zipfile.ZipInfo]:
         """Return the members of the file on disk, or of its hidden copy, that are keys."""
