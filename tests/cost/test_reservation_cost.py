@@ -6,7 +6,7 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize(("way", "most", "most_of_lease"), [("new", 22, 8), ("replace", 34, 13), ("transform", 60, 41)])
+@pytest.mark.parametrize(("way", "most", "most_of_lease"), [("new", 22, 8), ("replace", 35, 13), ("transform", 60, 41)])
 def test_file_operations(tmp_path, way, most, most_of_lease):
     """Of an array of 4 chunks; of its lease, or its journal, among them, without what is staged below it."""
     code = """

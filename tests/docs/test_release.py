@@ -48,7 +48,7 @@ def test_what_is_built_has_what_it_needs(dist):
     sdist, wheel = dist
     assert sdist.name == f"chunkmill-{cm.__version__}.tar.gz"
     names = set(zipfile.ZipFile(wheel).namelist())
-    own = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*.py")}
+    own = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src" / "chunkmill").rglob("*.py")}
     assert own <= names
     assert {"chunkmill/py.typed", "chunkmill/chunkmill.yaml"} <= names
     with tarfile.open(sdist) as archive:

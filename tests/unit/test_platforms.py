@@ -63,7 +63,7 @@ def test_local_stores_without_posix(tmp_path):
 def test_stores_and_jobs_without_posix():
     tests = ["tests/contracts/test_stores.py"]
     tests += [f"tests/unit/stores/test_{name}.py" for name in ("local", "directories", "zip", "open", "wrapper")]
-    tests += [f"tests/unit/runtime/test_{name}.py" for name in ("cancellation", "process_memory", "worker_memory")]
+    tests += [f"tests/unit/runtime/test_{name}.py" for name in ("cancellation", "stage")]
     chosen = ["-m", "not slow", "-k", "not test_stores.py or TestLocal or TestZip or TestMemory"]
     command = [sys.executable, "-c", WITHOUT_POSIX + CONTRACTS, ROOT, *chosen, *tests]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)

@@ -33,7 +33,7 @@ from chunkmill.journal.plans import (
     staged_prefix,
 )
 from chunkmill.journal.unfinished import jobs_at
-from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, parents_of
+from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, is_within, parents_of
 from chunkmill.nodes import delete
 from chunkmill.nodes.changes import Change, with_changed
 from chunkmill.nodes.documents import (
@@ -109,8 +109,12 @@ class Target:
     @property
     def tops(self) -> list[str]:
         """Paths of the topmost nodes."""
-        every = dict.fromkeys(self.paths)
-        return [path for path in every if every.keys().isdisjoint(parents_of(path))]
+        order = {path: n for n, path in enumerate(self.paths)}
+        tops: list[str] = []
+        for path in sorted(order, key=lambda path: path and f"{path}/"):  # what is below a path follows it
+            if not (tops and is_within(path, tops[-1])):
+                tops.append(path)
+        return sorted(tops, key=order.__getitem__)
 
     def keeps_old(self) -> bool | None:
         """Return whether nodes that are there stay until the new ones are complete; ``None`` where there are none."""

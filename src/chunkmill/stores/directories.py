@@ -68,8 +68,7 @@ def exchange_once(staged: str, path: str, proof: str, *, root: str, fsync: bool 
             remove_tree(old)
         if fsync:
             sync_directory(os.path.dirname(old))  # noqa: PTH120
-    if old != staged:  # a client may have died that had hidden one of both
-        sweep(os.path.dirname(path), of=os.path.basename(path))  # noqa: PTH119, PTH120
+    sweep(os.path.dirname(path), of=os.path.basename(path))  # noqa: PTH119, PTH120 - of clients that died (P8)
 
 
 def _exchange_once(staged: str, path: str, proof: str, fd: int) -> str | None:
