@@ -1,5 +1,6 @@
 """How many files of chunkmill a warm call enters: each is one more that a reader of the way has to open."""
 
+import gc
 import sys
 import threading
 from pathlib import Path
@@ -32,6 +33,8 @@ def files_entered(call):
         if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
             entered.add(frame.f_code.co_filename.removeprefix(PACKAGE).lstrip("/"))
 
+    gc.collect()  # what others have left is finalized now, and not while this call runs
+    gc.disable()
     threading.setprofile(trace)
     sys.setprofile(trace)
     try:
@@ -39,6 +42,7 @@ def files_entered(call):
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
+        gc.enable()
     return entered
 
 

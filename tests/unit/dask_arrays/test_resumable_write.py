@@ -54,7 +54,7 @@ def write(source, store, **kwargs):
 
 def fail_half_way(store, n=1, **kwargs):
     source = Source([(i, 4) for i in range(n)], **{k: kwargs.pop(k) for k in ("name", "values") if k in kwargs})
-    with dask.config.set(scheduler="threads", num_workers=2), pytest.raises(RuntimeError, match="no such luck"):
+    with dask.config.set(scheduler="sync"), pytest.raises(RuntimeError, match="no such luck"):
         write(source, store, **kwargs)
     return source
 
