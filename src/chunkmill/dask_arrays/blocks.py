@@ -21,7 +21,7 @@ from dask.layers import ArrayBlockwiseDep
 from numpy.typing import NDArray
 
 from chunkmill.model.grid import ChunkGrid, DaskChunks, Region, RegularAxis, RunsAxis, run_lengths
-from chunkmill.runtime.computed import checked_block
+from chunkmill.model.user_values import checked_block
 
 
 class BlockRegions(ArrayBlockwiseDep):

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from chunkmill.array.selection import region_shape
 from chunkmill.dask_arrays.blocks import SharedFunction
 from chunkmill.model.grid import ChunkGrid, DaskChunks, Region, RegularAxis, RunsAxis
-from chunkmill.runtime.computed import block_as_dtype, checked_block
+from chunkmill.model.user_values import block_as_dtype, checked_block
 
 _WORTH_A_TASK = 1 << 20  # bytes of a block that a task does not need: to extract the rest costs less than to send them
 _LEAST_BYTES = 1 << 20  # of a regrouped block: more work than the overhead of its task

@@ -26,8 +26,9 @@ from chunkmill.jobs.job import Job, run_job
 from chunkmill.jobs.work import Tasks, Work
 from chunkmill.journal.records import StoreKeys
 from chunkmill.model.grid import ChunkGrid
+from chunkmill.model.user_values import block_as_dtype, checked_block
 from chunkmill.nodes.target import Target
-from chunkmill.runtime.computed import ComputedStore, block_as_dtype, checked_block
+from chunkmill.runtime.computed import ComputedStore
 from chunkmill.runtime.preflight import writes_to
 from chunkmill.runtime.stage import Stage, TaskResult
 from chunkmill.runtime.worker_memory import Worker, current_worker

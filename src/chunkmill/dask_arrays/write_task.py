@@ -26,8 +26,8 @@ from chunkmill.dask_arrays.regroup import AssembledBlock
 from chunkmill.errors import NodeExists
 from chunkmill.journal.lease import check_no_job
 from chunkmill.model.grid import ChunkGrid, Overlap, Region
+from chunkmill.model.user_values import block_as_dtype, checked_block
 from chunkmill.runtime.cancellation import unless_cancelled
-from chunkmill.runtime.computed import block_as_dtype, checked_block
 from chunkmill.runtime.preflight import check_process
 from chunkmill.runtime.scheduler import worker_task
 from chunkmill.stores.base import Changes, joined_changes

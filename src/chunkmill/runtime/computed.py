@@ -16,11 +16,10 @@ from typing import Any
 
 import numpy as np
 from dask.array import core as da
-from numpy.typing import NDArray
 
-from chunkmill.errors import StoreError, UnsupportedFeature
+from chunkmill.errors import StoreError
 from chunkmill.model.grid import ChunkCoords
-from chunkmill.model.user_values import as_dtype, check_unmasked
+from chunkmill.model.user_values import block_as_dtype, checked_block
 from chunkmill.stores.base import ByteRange
 from chunkmill.stores.memory import MemoryStore
 
@@ -37,38 +36,6 @@ def values_left_out() -> Iterator[None]:
         yield
     finally:
         _left_out.reset(token)
-
-
-def checked_block(block: Any, index: Sequence[int], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return what the task of a block has computed, as NumPy's array (P1).
-
-    Raises
-    ------
-    UnsupportedFeature
-        It has another shape than its dask array declares, or is masked.
-    """
-    check_unmasked(block)  # dask's metadata do not always show it
-    try:
-        values: NDArray[Any] = np.asarray(block)
-    except (TypeError, ValueError, RuntimeError) as error:  # of sparse arrays and the like
-        feature = f"block {tuple(index)} of the dask array is a {type(block).__name__}, not an array of NumPy"
-        raise UnsupportedFeature(format="", feature=feature, hint=str(error)) from error
-    if values.shape != shape:
-        feature = f"block {tuple(index)} has shape {values.shape}, the dask array declares {shape}"
-        hint = "say which shapes blocks have where the array is made: chunks= of map_blocks, shape= of from_delayed"
-        raise UnsupportedFeature(format="", feature=feature, hint=hint)
-    return values
-
-
-def block_as_dtype(values: NDArray[Any], dtype: np.dtype[Any], index: Sequence[int]) -> NDArray[Any]:
-    """Return values of a block in the dtype of an array, as `as_dtype`; an error names the block, too."""
-    if values.dtype == dtype:
-        return values
-    try:
-        return as_dtype(values, dtype)
-    except UnsupportedFeature as error:
-        feature = f"block {tuple(index)} of the dask array: {error.feature}"
-        raise UnsupportedFeature(format="", feature=feature, hint=error.hint) from None
 
 
 class ComputedStore(MemoryStore):
