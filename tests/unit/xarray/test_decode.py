@@ -9,6 +9,7 @@ from xarray.backends.store import StoreBackendEntrypoint
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, DatasetError
+from chunkmill.formats.cf_fill_value import encode_fill_value
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.xarray.decode import array_encoding, decode
 
@@ -127,3 +128,7 @@ def test_joined_characters():
     opened = xr.open_dataset(store, engine="chunkmill", chunks={}).c
     assert opened.shape == (40,)
     assert set(opened.to_numpy()) == {b"xxx"}
+
+
+def test_the_greatest_integer_may_be_the_marker():
+    assert encode_fill_value(2**64 - 1, np.dtype("u8")) == 2**64 - 1
