@@ -91,6 +91,6 @@ def test_regions_of_a_store_whose_metadata_came_first(url):
         write_dataset(full.isel(time=slice(start, start + 3))[["v"]], url, region="auto")
     xr.testing.assert_identical(read(url).load(), full)
     report = later.compute()
-    assert report.variables["v"].n_keys == report.n_keys == 3
-    assert report.variables["v"].bytes_written == report.bytes_written
+    assert report.variables["v"].n_keys == 3
+    assert report.bytes_written == sum(each.bytes_written for each in report.variables.values()) > 0
     np.testing.assert_array_equal(read(url).v, 0)
