@@ -10,6 +10,7 @@ from support.cases import cases
 from support.recording import RecordingStore, UnfencedStore
 
 from chunkmill.errors import JobError, StoreError
+from chunkmill.stores import conflicts
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
@@ -197,7 +198,9 @@ def test_the_same_task_elsewhere(below, guard):
     assert [method for method, _, _ in store.below.log] == ["set_if", "get_versioned"]  # it is there
 
 
-def test_endless_contention_is_an_error(guard):
+def test_endless_contention_is_an_error(guard, monkeypatch):
+    monkeypatch.setattr(conflicts, "pause", lambda _: None)
+
     class Refuses(MemoryStore):
         def set_if(self, key, value, version):
             return False
