@@ -17,7 +17,7 @@ MOST = {  # room: (code lines, files that hold code)
     "face": (550, 6),
     "formats": (3450, 17),
     "jobs": (1100, 7),
-    "journal": (963, 6),
+    "journal": (964, 6),
     "model": (2021, 10),
     "nodes": (2782, 11),
     "pyramids": (1500, 9),

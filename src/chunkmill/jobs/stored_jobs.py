@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from chunkmill.display.report import format_bytes, format_seconds, report_html, report_text
 from chunkmill.errors import JobError
-from chunkmill.journal.heartbeat import is_live
+from chunkmill.journal.heartbeat import client_of, is_live
 from chunkmill.journal.lease import discard_jobs
 from chunkmill.journal.plans import PLAN, beats_of, watch_client
 from chunkmill.journal.records import Records
@@ -167,7 +167,7 @@ def _described(store: Store, job: UnfinishedJob) -> StoredJob:
         job.run,
         len(Records(store, job.key.removesuffix(PLAN), job.run).names()),
         bytes_per_second=beat.get("n_bytes", 0) / max(beat.get("seconds", 0.0), 1e-3),
-        client=f"process {beat['pid']} on {beat['host']}" if "pid" in beat else "",
+        client=client_of(beat) if beat else "",
         **{name: beat[name] for name in _OF_HEARTBEAT if name in beat},
         silent_seconds=job.silence,
         _found=(store, job),
@@ -179,4 +179,9 @@ _OF_HEARTBEAT = ("n_tasks", "stage", "n_stage_done", "n_stage_tasks", "seconds",
 
 def _last_heartbeat(store: Store, job: UnfinishedJob) -> dict[str, Any]:
     found = [json.loads(beat) for beat in beats_of(store, job.key) if is_live(beat)]
-    return max(found, key=lambda beat: str(beat.get("seen", "")), default={})
+    last: dict[str, Any] = max(found, key=lambda beat: str(beat.get("seen", "")), default={})
+    # of a stranger's store it may say anything (P13)
+    return {name: said for name, said in last.items() if isinstance(said, str if name in _TEXTS else (int, float))}
+
+
+_TEXTS = frozenset({"seen", "host", "stage", "waits_for"})

@@ -258,6 +258,11 @@ def _liveness(heartbeat: bytes) -> tuple[bool | None, float]:
     return False if is_silent else has_changed or None, max(age, now - since)
 
 
+def client_of(known: Mapping[str, Any]) -> str:
+    """Return the client that a heartbeat names, for messages."""
+    return f"process {known.get('pid', '?')} on {known.get('host', 'an unknown machine')}"
+
+
 def is_beating(plan: bytes | None) -> bool:
     """Return whether a plan is a heartbeat, too: of a lease whose client has not ended it."""
     return plan is not None and b'"seen": ' in plan

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from chunkmill.errors import JobError
 from chunkmill.hints import Hint
-from chunkmill.journal.heartbeat import heartbeats_below, is_live, stored_beats
+from chunkmill.journal.heartbeat import client_of, heartbeats_below, is_live, stored_beats
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.plans import LEASE, LOCK_PREFIX, PLAN, Plan, watch_client
 from chunkmill.journal.unfinished import UnfinishedJob, described, jobs_at, with_state
@@ -183,8 +183,7 @@ def check_no_job(
 def _check_no_lock(store: Store) -> None:
     """Raise `JobError` where a process holds `Array.lock`, whose table would be deleted with the whole store (P3)."""
     for beat in filter(is_live, stored_beats(store, heartbeats_below(store, LOCK_PREFIX))):
-        holder = json.loads(beat)
-        reason = f"process {holder['pid']} on {holder['host']} holds the lock of an array there"
+        reason = f"{client_of(json.loads(beat))} holds the lock of an array there"
         raise JobError(job=f"write to {store.url}", reason=reason, hint="wait until it is done, or stop it")
 
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import dask.array as da
 import numpy as np
@@ -266,3 +267,14 @@ def test_silent_clients_are_listed_without_waiting_and_watched_before_a_job_is_d
     assert "silent for" in problem.reason
     job.discard()
     assert cm.jobs(target) == []
+
+
+@pytest.mark.parametrize("said", [{"n_bytes": "x"}, {"seconds": [1], "stage": 5, "n_tasks": "7"}, {"host": {"a": 1}}])
+def test_a_heartbeat_of_a_stranger_may_say_anything(said):
+    store = MemoryStore()
+    store.set(f"{journal_prefix('a')}{PLAN}", json.dumps({"kind": "convert", "job": "j", "run": "1"}).encode())
+    beat = {"seen": datetime.now(UTC).isoformat(), "pid": 1} | said
+    store.set(f"{journal_prefix('a')}running-1-x", json.dumps(beat).encode())
+    (job,) = cm.jobs(store)
+    assert (job.state, job.client) == ("running", "process 1 on an unknown machine")
+    assert "process 1" in str(job)

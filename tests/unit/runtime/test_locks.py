@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 
 import dask
 import dask.array as da
@@ -208,3 +209,10 @@ def test_a_whole_store_is_deleted_but_for_the_table_of_locks(array):
         cm.delete(array.store)
         assert bool(left(array)) is array.store.compares_versions
     assert left(array) == []
+
+
+def test_a_lock_of_a_stranger_that_names_no_machine_is_an_error_of_ours(array):
+    beat = {"seen": datetime.now(UTC).isoformat(), "pid": 1}
+    array.store.set(f"{LOCK_PREFIX}x", json.dumps(beat).encode())
+    with pytest.raises(JobError, match="process 1 on an unknown machine holds the lock"):
+        cm.create_group(array.store, overwrite=True)
