@@ -234,9 +234,9 @@ def delete_stored_chunks(arrays: Iterable[StoredArray]) -> None:
         array.store.delete_many([*array.stored_keys()])
 
 
-def announce_below(store: Store, path: str) -> None:
+def announce_below(store: Store, documents_format: Format, path: str) -> None:
     """Record in the journal at `path` that nodes below it are published, before that one is visible."""
-    store.set(f"{journal_prefix(path)}{_BELOW}", b"{}")
+    store.set(f"{journal_prefix(path)}{_BELOW}", documents_format.name.encode())
 
 
 def formats_of(store: Store, path: str) -> list[Format]:
@@ -247,12 +247,12 @@ def formats_of(store: Store, path: str) -> list[Format]:
 def withdraw_below(store: Store, path: str) -> None:
     """Delete the documents that a writer which died has published below `path`, where no node is visible there (P8)."""
     marker = f"{journal_prefix(path)}{_BELOW}"
-    if store.size(marker) is None:
+    if (written := store.get(marker)) is None:
         return
-    formats = formats_of(store, path)
-    entries = (key for each in formats for key in documents.entry_keys(each, path))
-    if not documents.present(documents.fetch(store, entries)):
-        for each in formats:
+    for each in formats_of(store, path):  # the document of a draft's hierarchy has the key of a group of version 3
+        if each.name.encode() == written and not documents.present(
+            documents.fetch(store, documents.entry_keys(each, path))
+        ):
             store.delete_many(documents.documents_below(store, each, path, {*documents.node_prefixes(path, each)}))
     store.delete(marker)
 

@@ -482,7 +482,7 @@ class Target:
                 nodes[""] = {**self.format.emit_root(), **nodes[""]}
             own = {} if top is None else nodes.pop(top)
             if own and nodes:
-                delete.announce_below(self.store, self.path)
+                delete.announce_below(self.store, self.format, self.path)
             create_nodes(self.store, self.format, nodes, again=self.again)
             if own:
                 create_nodes(self.store, self.format, {self.path: own}, again=self.again)
