@@ -70,8 +70,11 @@ class Hint(str):
 
     def rendered(self, renderer: Renderer) -> str:
         """Return the sentences all of whose arguments `renderer` knows; as Python keywords where there are none."""
-        found = [text for one in self._sentences if (text := one.rendered(renderer)) is not None]
-        return "; ".join(found) or str(self)
+        return "; ".join(filter(None, (one.rendered(renderer) for one in self._sentences))) or str(self)
+
+
+_WITH_OWNER = {"resume": "{}={!r} (of plan.run, or to_store)"}
+"""How arguments are written that most functions with such an error do not have."""
 
 
 def as_keyword(name: str, value: Any) -> str:
@@ -86,4 +89,4 @@ def as_keyword(name: str, value: Any) -> str:
         return f"{name}="
     if isinstance(value, (set, frozenset)):
         return f"{name}={{{', '.join(map(repr, sorted(value)))}}}"
-    return f"{name}={value!r}"
+    return _WITH_OWNER.get(name, "{}={!r}").format(name, value)

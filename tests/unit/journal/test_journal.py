@@ -200,7 +200,7 @@ def test_a_job_whose_client_is_alive_is_not_discarded(store):
 @pytest.mark.parametrize("kind", ["convert", LEASE])
 def test_what_nothing_resumes_is_not_to_be_finished(store, kind):
     Journal(store, Plan("a", "put it", "plan", kind=kind)).begin()
-    with pytest.raises(JobError, match="give resume=False to discard what it wrote") as raised:
+    with pytest.raises(JobError, match=r"give resume=False \(of plan.run, or to_store\) to discard") as raised:
         Journal(store, Plan("a", "put more", "another")).resume()
     assert ("finish it with its own arguments" in str(raised.value)) is (kind != LEASE)
 
