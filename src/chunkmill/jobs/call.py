@@ -181,7 +181,7 @@ def _facts(value: Any, met: dict[int, int]) -> Any:
     members = next((members(value) for kinds, members in _MEMBERS if isinstance(value, kinds)), None)
     if members is None and hasattr(value, "__wrapped__"):  # by a cache, or a compiler
         members = [shown_function(type(value)), value.__wrapped__]
-    elif members is None and callable(value) and hasattr(value, "__dict__"):
+    elif members is None and callable(value) and hasattr(value, "__dict__") and not isinstance(value, np.ufunc):
         members = [type(value), vars(value)]
     return value if members is None else (type(value).__qualname__, [_facts(each, met) for each in members])
 
@@ -225,7 +225,7 @@ _MEMBERS: Sequence[tuple[Any, Callable[[Any], Iterable[Any]]]] = (
     ((tuple, list), iter),
     ((set, frozenset), partial(sorted, key=repr)),
     (Mapping, lambda mapping: chain.from_iterable(mapping.items())),
-    ((ModuleType, np.ufunc), lambda named: [shown_function(named)]),
+    (ModuleType, lambda module: [shown_function(module)]),
     (type, _of_class),
     (FunctionType, _of_function),
     (CodeType, _of_code),

@@ -129,7 +129,7 @@ def test_all_that_a_function_uses_of_what_is_not_installed_counts(monkeypatch, c
     assert fingerprint(False) != fingerprint(True)
 
 
-@cases("made", [threading.Lock, lambda: (n for n in range(3)), threading.local])
+@cases("made", [threading.Lock, lambda: (n for n in range(3)), threading.local, lambda: np.frompyfunc(abs, 1, 1)])
 def test_what_no_other_process_recognizes_is_refused_with_the_way_out(made):
     thing = made()
     with pytest.raises(
