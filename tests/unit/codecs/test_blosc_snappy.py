@@ -4,11 +4,10 @@ import sys
 
 import numpy as np
 import pytest
-from contracts.codec_contract import LITTLE, codec, pipeline_of
+from contracts.codec_contract import LITTLE, codec, pipeline_of, spec_of
 from support.cases import cases
 
 import chunkmill as cm
-from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.blosc_snappy import is_snappy
 from chunkmill.errors import ChunkError, CodecError
 
@@ -32,31 +31,20 @@ def walk(dtype, n):
 
 
 @cases("shuffle", ["noshuffle", "shuffle", "bitshuffle"])
-@cases(("dtype", "n"), [("<i4", 50_000), ("<f8", 4001), ("<i8", 800), ("<c16", 3000)])
-def test_frames_of_tensorstore(tmp_path, shuffle, dtype, n):
-    values = walk("i8", n).astype(dtype)
-    data = written(tmp_path, values, shuffle)
-    if n > 100 and values.itemsize > 1:
-        assert is_snappy(data[2])  # short ones are copied, which numcodecs reads
-    array = cm.open_array(str(tmp_path))
-    assert array[...].tobytes() == values.tobytes()
-
-
-def test_blocks(tmp_path):
-    values = walk("<i4", 30_000)
-    written(tmp_path, values, "shuffle", blocksize=4096)
-    assert np.array_equal(cm.open_array(str(tmp_path))[...], values)
-
-
-def pipeline_and_frame(tmp_path):
-    values = walk("<i4", 3000)
-    data = written(tmp_path, values, "shuffle")
-    spec = ChunkSpec(values.shape, values.dtype, None)
-    return pipeline_of([LITTLE, "blosc"], spec), data, spec, values
+@cases(
+    ("dtype", "n", "blocksize"),
+    [("<i4", 50_000, 0), ("<f8", 4001, 0), ("<i8", 800, 0), ("<c16", 3000, 0), ("<i4", 30_000, 4096)],
+)
+def test_frames_of_tensorstore(tmp_path, shuffle, dtype, n, blocksize):
+    values = walk(dtype, n)
+    assert is_snappy(written(tmp_path, values, shuffle, blocksize)[2])
+    assert cm.open_array(str(tmp_path))[...].tobytes() == values.tobytes()
 
 
 def test_malformed_frames_are_refused_or_keep_the_shape(tmp_path):
-    pipeline, data, spec, values = pipeline_and_frame(tmp_path)
+    values = walk("<i4", 3000)
+    data, spec = written(tmp_path, values, "shuffle"), spec_of(values)
+    pipeline = pipeline_of([LITTLE, "blosc"], spec)
     assert np.array_equal(pipeline.decode(data, spec), values)
     refused = 0
     for i in range(0, len(data), 7):

@@ -1,10 +1,10 @@
-# ruff: noqa: RUF012 - the class attributes are tables of cases
 import itertools
 import math
+from functools import partial
 
 import numpy as np
 import pytest
-from contracts.codec_contract import LITTLE, CodecContract, fixed, pipeline_of, spec_of
+from contracts.codec_contract import LITTLE, codec, fixed, pipeline_of, spec_of
 from hypothesis import given
 from hypothesis import strategies as st
 from support.cases import cases
@@ -18,7 +18,7 @@ FLOATS = ["f2", "f4", "f8"]
 
 
 def cast_value(data_type, **more):
-    return {"name": "cast_value", "configuration": {"data_type": data_type, **more}}
+    return codec("cast_value", data_type=data_type, **more)
 
 
 TestNarrowed = fixed(
@@ -189,27 +189,16 @@ def test_bad_configurations(configuration, dtype):
         )
 
 
-def scale_offset(**configuration):
-    return {"name": "scale_offset", "configuration": configuration}
-
-
-class TestIntegers(CodecContract):
-    chain = [scale_offset(offset=5, scale=2), LITTLE]
-    fixed_size = True
-    detects = False  # any multiple of the scale is a number
-    arrays = [
+scale_offset = partial(codec, "scale_offset")
+TestIntegers = fixed(
+    [scale_offset(offset=5, scale=2), LITTLE],
+    [
         np.arange(5, 60, dtype="u1").reshape(5, 11), np.array([-(2**60), 2**60]), np.array(2**62, "u8"),
         np.zeros((0, 2), "i4"),
-    ]  # fmt: skip
-    frozen = [(np.array([5, 6, 4], "i2"), "0000 0200 feff")]
-
-    def test_truncated_data_raise(self):
-        for array, spec, pipeline in self.cases():
-            if array.size:
-                with pytest.raises(CodecError):
-                    pipeline.decode(bytes(pipeline.encode(array, spec))[:-1], spec)
-
-
+    ],
+    [(np.array([5, 6, 4], "i2"), "0000 0200 feff")],
+    detects=False,  # any multiple of the scale is a number
+)  # fmt: skip
 TestFloats = fixed(
     [scale_offset(offset=1.5, scale=2), LITTLE],
     [np.arange(12, dtype="f4").reshape(3, 4), np.array([np.inf, -np.inf, 0.25]), np.array(1, "f2")],
@@ -275,33 +264,34 @@ TO_ROUND = np.array([0, 0.1, 1.2, 12.3, 123.4, 1234.5, np.nan, np.inf, -np.inf],
 INTEGERS_TO_ROUND = np.array([0, 1, 10, 11, 100, 123, 200, 208, 209, 255], "u1")
 
 
-def bitround(keepbits, name="bitround"):
-    return {"name": name, "configuration": {"keepbits": keepbits}}
+def bitround(keepbits):
+    return codec("bitround", keepbits=keepbits)
 
 
-def rounded(values, keepbits, name="bitround"):
-    pipeline = pipeline_of([bitround(keepbits, name), LITTLE], spec_of(values))
+def rounded(values, keepbits):
+    pipeline = pipeline_of([bitround(keepbits), LITTLE], spec_of(values))
     return pipeline.decode(bytes(pipeline.encode(values, spec_of(values))), spec_of(values))
 
 
-class TestContract(CodecContract):
-    chain = [bitround(3), LITTLE]
-    arrays = [
+TestBitround = fixed(
+    [bitround(3), LITTLE],
+    [
         TO_ROUND, INTEGERS_TO_ROUND, np.arange(-12, 12, dtype="i8").reshape(2, 3, 4), np.array(7.3),
         np.zeros((0, 2), "f2"),
-    ]  # fmt: skip
-    fixed_size = True
-    exact = False
-    # the tables of the specification's sample data
-    frozen = [
+    ],
+    [
         (np.array([0, 0.1015625, 1.25, 12, 120, 1280, np.nan, np.inf, -np.inf], "f4"),
          "00000000 0000d03d 0000a03f 00004041 0000f042 0000a044 0000c07f 0000807f 000080ff"),
         (np.array([0, 1, 10, 12, 96, 128, 192, 192, 224, 224], "u1"), "00 01 0a 0c 60 80 c0 c0 e0 e0"),
-    ]  # fmt: skip
+    ],
+    exact=False,
+)  # fmt: skip
 
-    def test_the_specification_s_sample_data(self):
-        assert np.array_equal(rounded(TO_ROUND, 3), self.frozen[0][0], equal_nan=True)
-        assert rounded(INTEGERS_TO_ROUND, 3).tolist() == self.frozen[1][0].tolist()
+
+def test_the_specification_s_sample_data():
+    (floats, _), (integers, _) = TestBitround.frozen
+    assert np.array_equal(rounded(TO_ROUND, 3), floats, equal_nan=True)
+    assert rounded(INTEGERS_TO_ROUND, 3).tolist() == integers.tolist()
 
 
 def test_complex_numbers_are_rounded_by_part():

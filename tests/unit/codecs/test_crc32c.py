@@ -1,7 +1,6 @@
-# ruff: noqa: RUF012 - the class attributes are tables of cases
 import numpy as np
 import pytest
-from contracts.codec_contract import LITTLE, CodecContract, codec, pipeline_of, spec_of
+from contracts.codec_contract import LITTLE, NUMBERS, codec, fixed, pipeline_of, spec_of
 
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.errors import CodecError, MetadataError
@@ -9,15 +8,16 @@ from chunkmill.errors import CodecError, MetadataError
 DIGITS = np.frombuffer(b"123456789", "u1")
 
 
-class TestCrc32c(CodecContract):
-    chain = [LITTLE, "crc32c"]
-    fixed_size = True
-    # RFC 3720, B.4, and the check value of the polynomial
-    frozen = [
+# RFC 3720, B.4, and the check value of the polynomial
+TestCrc32c = fixed(
+    [LITTLE, "crc32c"],
+    NUMBERS,
+    [
         (DIGITS, "313233343536373839 839206e3"),
         (np.zeros(32, "u1"), "00" * 32 + "aa36918a"),
         (np.zeros(0, "u1"), "00000000"),
-    ]
+    ],
+)
 
 
 def test_message():

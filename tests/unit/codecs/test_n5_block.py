@@ -1,9 +1,7 @@
 """N5 blocks: the bytes that the specification prints, headers that lie, blocks smaller than their chunk."""
 
-import random
 import struct
 
-import numcodecs.lz4
 import numpy as np
 import pytest
 from contracts.codec_contract import BIG, codec
@@ -11,7 +9,7 @@ from support.cases import cases
 from xxhash import xxh32_intdigest
 
 from chunkmill.codecs.base import ChunkSpec
-from chunkmill.codecs.n5_block import N5Lz4, parse_header, write_header
+from chunkmill.codecs.n5_block import N5Lz4
 from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.codecs.registry import build_pipeline
 from chunkmill.errors import ChunkmillError, CodecError
@@ -75,17 +73,11 @@ def test_encoded_size(rank: int) -> None:
     assert pipeline("gzip", spec).encoded_size(spec) is None
 
 
-LIES = {  # header and raw payload of a 2 x 3 block of u2 (N5 order), to be read as a chunk of shape (3, 2)
-    "empty": ("", "too few"),
+LIES = {  # others are golden; header and raw payload of a 2 x 3 block of u2 (N5 order), to be read as a chunk of shape (3, 2)
     "header_cut": ("00000002 00000002 0000", "too few"),
-    "no_payload": ("00000002 00000002 00000003", "expected 12"),
-    "mode_2": ("00020002 00000002 00000003" + "0000" * 6, "mode 2"),
-    "rank_3": ("00000003 00000002 00000003 00000001" + "0000" * 6, "3 dimensions"),
     "rank_0": ("00000000" + "0000", "0 dimensions"),
     "turned_round": ("00000002 00000003 00000002" + "0000" * 6, "does not fit"),
-    "huge": ("00000002 ffffffff ffffffff" + "0000" * 6, "does not fit"),
     "no_elements": ("00000002 00000000 00000003", "does not fit"),
-    "long": ("00000002 00000002 00000003" + "0000" * 7, "expected 12"),
     "count_5": ("00010002 00000002 00000003 00000005" + "0000" * 6, "varlength block of 5"),
     "count_absent": ("00010002 00000002 00000003", "too few"),
 }
@@ -99,24 +91,10 @@ def test_headers_that_lie(name: str) -> None:
         pipeline("raw", spec).decode(bytes.fromhex(data), spec)
 
 
-def test_bomb() -> None:
-    """Twelve bytes are expected; 64 MB of zeros come out of the payload."""
-    spec = spec_of((3, 2))
-    large = spec_of((1 << 12, 1 << 13))
-    bomb = bytes(pipeline("gzip", large).encode(np.zeros(large.shape, "u2"), large))[12:]
-    with pytest.raises(CodecError):
-        pipeline("gzip", spec).decode(write_header((3, 2)) + bomb, spec)
-
-
 @cases("configuration", [{}, {"codecs": "bytes"}, {"codecs": [1]}, {"codecs": [{}]}, {"codecs": []}])
 def test_bad_configuration(configuration: dict) -> None:
     with pytest.raises((ValueError, ChunkmillError)):
         build_pipeline([NamedConfig("n5_block", configuration)], spec_of((3, 2)))
-
-
-def test_header_is_turned_round() -> None:
-    assert parse_header(write_header((7, 5, 3)), (7, 5, 3)) == ((7, 5, 3), 16)
-    assert struct.unpack(">HH3I", write_header((7, 5, 3))) == (0, 3, 3, 5, 7)
 
 
 SPEC = ChunkSpec((4,), np.dtype("u1"), np.uint8(0))
@@ -131,14 +109,6 @@ def raw_frame(raw: bytes) -> bytes:
 
 
 END = frame(0x16, b"", 0, 0)
-
-
-def test_incompressible_blocks_are_stored() -> None:
-    data = random.Random(1).randbytes(3000)
-    encoded = N5Lz4(1024).encode(data)
-    assert encoded[8] == 0x10
-    assert len(encoded) == 3000 + 4 * 21  # three frames and the end
-    assert bytes(N5Lz4().decode(encoded, 3000)) == data
 
 
 @cases(
@@ -158,12 +128,6 @@ def test_bytes_by_hand() -> None:
     assert bytes(N5Lz4().decode(expected, 3)) == b"abc"
 
 
-def test_reads_zarr_python_2_and_z5() -> None:
-    data = bytes(range(200)) * 5
-    assert bytes(N5Lz4().decode(numcodecs.lz4.compress(data), len(data))) == data
-    assert bytes(N5Lz4().decode(numcodecs.lz4.compress(data)[4:], len(data))) == data
-
-
 def test_z5_block_that_begins_like_a_size() -> None:
     """A bare block whose first four bytes happen to be the expected size is still read as one."""
     # token 0x3f: three literals (zeros), then a match at distance 1 of 15 + 29 + 4; token 0xc0: twelve literals.
@@ -177,12 +141,8 @@ def test_stream_without_its_end_is_read() -> None:
 
 
 CHECK = xxh32_intdigest(b"abc", 0x9747B28C) & 0x0FFFFFFF
-LZ4_LIES = {
-    "too_much": (raw_frame(b"abcde") + END, "more than the 3 bytes"),
-    "checksum": (frame(0x16, b"abc", 3, CHECK ^ 1) + END, "checksum"),
+LZ4_LIES = {  # others are golden
     "cut_header": (raw_frame(b"abc")[:20], "header is truncated"),
-    "cut_data": (raw_frame(b"abc")[:-1], "truncated"),
-    "second_magic": (raw_frame(b"abc") + b"lz4Block" + END[8:], "no LZ4Block at byte 24"),
     "method": (frame(0x36, b"abc", 3, CHECK), "unknown method"),
     "negative": (b"LZ4Block" + struct.pack("<BiiI", 0x16, -1, 3, 0), "beyond"),
     "beyond_its_block_size": (b"LZ4Block" + struct.pack("<BiiI", 0x20, 3, 1025, 0) + b"abc", "beyond"),

@@ -1,8 +1,9 @@
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from contracts.codec_contract import fixed, pipeline_of, same, spec_of
+from contracts.codec_contract import codec, fixed, pipeline_of, same, spec_of
 from support.cases import cases
 
 import chunkmill as cm
@@ -15,8 +16,7 @@ from chunkmill.stores.memory import MemoryStore
 BITS = np.array([1, 0, 1, 1, 0, 0, 0, 0, 1, 1], bool)
 
 
-def packbits(**configuration):
-    return {"name": "packbits", "configuration": configuration}
+packbits = partial(codec, "packbits")
 
 
 TestNumbers = fixed(

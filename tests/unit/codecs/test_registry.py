@@ -1,7 +1,5 @@
-import pickle
 import subprocess
 import sys
-from contextlib import suppress
 
 import numcodecs
 import numpy as np
@@ -10,7 +8,6 @@ from contracts.codec_contract import BIG, LITTLE, codec, spec_of
 from support.cases import cases
 
 from chunkmill.codecs.base import ChunkSpec
-from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.codecs.registry import (
     _CODECS,
     build_pipeline,
@@ -20,7 +17,7 @@ from chunkmill.codecs.registry import (
     parse_numcodecs,
     sharded,
 )
-from chunkmill.errors import ChunkmillError, MetadataError, UnknownCodec
+from chunkmill.errors import MetadataError, UnknownCodec
 from chunkmill.model.metadata import CODECS, NamedConfig
 
 I4 = np.dtype("i4")
@@ -164,24 +161,6 @@ def test_a_pipeline_serves_specs_in_turn():
     for shape in ((2,), (3,), (2,), (1, 4)):
         array = np.ones(shape, "i4")
         assert pipeline.decode(pipeline.encode(array, spec_of(array)), spec_of(array)).shape == shape
-
-
-def test_tokens_do_not_change_with_use():
-    from dask.base import tokenize
-
-    spec = ChunkSpec((2, 2), I4, 0)
-    pipeline = build_pipeline([sharded(parse_codecs([numcodecs.Delta("i4")], I4), (1, 2))], spec)
-    before = tokenize(pipeline)
-    pipeline.decode(pipeline.encode(np.ones((2, 2), "i4"), spec), spec)
-    assert tokenize(pipeline) == before == tokenize(pickle.loads(pickle.dumps(pipeline)))
-    assert isinstance(pipeline, CodecPipeline)
-
-
-@cases("name", sorted(_CODECS))
-def test_every_name_leads_to_a_factory(name):
-    """The modules are imported by name, so that nothing but a call sees a name that is wrong."""
-    with suppress(ValueError, TypeError, ChunkmillError):
-        _CODECS[name][1]({}, ChunkSpec((2,), np.dtype("f4"), None))
 
 
 def test_opening_needs_no_numcodecs():
