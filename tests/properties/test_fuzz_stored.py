@@ -67,10 +67,6 @@ def result_of(action):
 # Journals: plans, heartbeats, records, intent records, intermediate files
 
 
-def convert(source, store):
-    cm.convert((source, "a"), (store, "b"), format="zarr3", codecs="gzip")
-
-
 def rechunk(source, store):
     cm.rechunk((source, "a"), (store, "b"), chunks=(8, 1), strategy="spill", max_mem="8 MiB")
 
@@ -80,7 +76,6 @@ def replace(source, store):
 
 
 JOBS = {
-    "convert": (convert, MemoryStore),
     "rechunk": (rechunk, MemoryStore),
     "replace": (replace, MemoryStore),
     "replace by deleting": (replace, DeletingStore),

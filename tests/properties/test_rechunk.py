@@ -12,14 +12,7 @@ from hypothesis import strategies as st
 from support.strategies import axes
 
 import chunkmill as cm
-from chunkmill.conversion.rechunking.strategies import (
-    Direct,
-    Limits,
-    Side,
-    Spill,
-    UnitCosts,
-    best_blocks,
-)
+from chunkmill.conversion.rechunking.strategies import Direct, Limits, Side, Spill, UnitCosts, best_blocks
 from chunkmill.errors import JobError
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.nodes.target import put_array
@@ -38,18 +31,6 @@ def sides(draw, shape, *, sharded):
     held = chunks if sharded else keys
     working_bytes = draw(st.integers(0, 2)) * ITEMSIZE * prod(held.chunk_shape)
     return Side(keys, chunks, working_bytes, draw(st.integers(0, 9)), is_sharded=sharded)
-
-
-@st.composite
-def problems(draw, *, max_rank=3, max_size=12):
-    shape = tuple(draw(st.lists(st.integers(0, max_size), max_size=max_rank)))
-    source = draw(sides(shape, sharded=draw(st.booleans())))
-    target = draw(sides(shape, sharded=False))
-    limits = Limits(
-        draw(st.integers(100, 6000)), draw(st.integers(1, 3)), max_tasks=draw(st.sampled_from([4, 100_000]))
-    )
-    strategy = draw(st.sampled_from([None, "direct", "spill"]))
-    return source, target, limits, strategy
 
 
 def stored_in(grid, shards):
@@ -88,15 +69,11 @@ def test_a_rechunk_is_the_identity_and_what_its_plan_foresees_happens(shape, str
     assert report.read_amplification == pytest.approx(plan.read_amplification)
 
 
-@given(problems(max_rank=2))
-def test_blocks_are_nearly_the_best(problem):
-    source, target, drawn, _ = problem
-    limits = Limits(drawn.max_mem, drawn.n_threads)
-    for candidate in (
-        Direct(source, target, ITEMSIZE, limits, costs := UnitCosts()),
-        Spill(source, target, ITEMSIZE, limits, costs),
-    ):
-        budget = limits.max_mem // limits.n_threads
+@given(st.lists(st.integers(0, 12), max_size=2), st.booleans(), st.integers(100, 6000), st.data())
+def test_blocks_are_nearly_the_best(shape, sharded, budget, data):
+    source, target = data.draw(sides(shape, sharded=sharded)), data.draw(sides(shape, sharded=False))
+    for strategy in (Direct, Spill):
+        candidate = strategy(source, target, ITEMSIZE, Limits(budget), UnitCosts())
         state = best_blocks(candidate, budget)
         everything = product(*(range(len(ways)) for ways in candidate.options))
         fitting = [other for other in everything if candidate.peak_bytes(other) <= budget]

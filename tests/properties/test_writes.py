@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.strategies import regions
+from support.strategies import lengths, regions
 
 import chunkmill as cm
 from chunkmill.stores.local import LocalStore
@@ -38,16 +38,6 @@ def layouts(draw, kind, max_rank=3, max_size=9):
     if kind == "n5":
         layout["fill_value"] = 0  # the only one it has
     return layout
-
-
-@st.composite
-def lengths(draw, total):
-    """Lengths that add up to `total`."""
-    parts = []
-    while total:
-        parts.append(draw(st.integers(1, total)))
-        total -= parts[-1]
-    return tuple(parts)
 
 
 @st.composite

@@ -59,6 +59,16 @@ def grids(draw):
 
 
 @st.composite
+def lengths(draw, total):
+    """Lengths that add up to `total`."""
+    parts = []
+    while total:
+        parts.append(draw(st.integers(1, total)))
+        total -= parts[-1]
+    return tuple(parts)
+
+
+@st.composite
 def regions(draw, shape):
     """Any region of `shape`, empty ones too."""
     cuts = []
