@@ -64,8 +64,6 @@ class Operation:
         Makes what must be there before.
     in_place
         Whether it changes chunks that are visible, one after the other.
-    puts_whole
-        Whether it writes some of these without reading them.
     replaces
         Whether it puts a new node in the place of an old one: by copies, where the store cannot rename.
     reserves_late
@@ -86,7 +84,6 @@ class Operation:
     run: Callable[[Call], Any]
     needs: Callable[[Call], Any] | None = None
     in_place: bool = False
-    puts_whole: bool = False
     replaces: bool = False
     reserves_late: bool = False
     joins: bool = False
@@ -295,7 +292,7 @@ OPERATIONS = {
         ),
         Operation("region", _region, _array, in_place=True),
         Operation("resume", lambda call: _to_store(call, resume=True)),
-        Operation("store", _store, _array, in_place=True, puts_whole=True),
+        Operation("store", _store, _array, in_place=True),
         Operation("create_array", _create_array),
         Operation("create_arrays", _create_arrays),
         Operation("create_group", _create_group),
@@ -304,7 +301,7 @@ OPERATIONS = {
         Operation("consolidate", lambda call: len(cm.consolidate(call.store)), paths=_ROOT, formats=CONSOLIDATED),
         Operation("dataset", _write_dataset),
         Operation("append", _append, _stored_dataset),
-        Operation("dataset-region", _region_of_dataset, _stored_dataset, in_place=True, puts_whole=True),
+        Operation("dataset-region", _region_of_dataset, _stored_dataset, in_place=True),
         Operation("convert", _convert, _source, joins=True, restart=partial(_convert, resume=False), paths=_TARGETS),
         Operation("rechunk", _rechunk, _source, joins=True, restart=partial(_rechunk, resume=False), paths=_TARGETS),
         Operation("resize", _resize, _array, paths=("g/a", "g/b", "g")),
@@ -316,13 +313,12 @@ OPERATIONS = {
         Operation("replace-later", _replace_later, _array, replaces=True, reserves_late=True),
         Operation("replace-convert", _convert_over, _source_and_array, replaces=True, joins=True, paths=_TARGETS),
         Operation("replace-dataset", _replace_dataset, _stored_dataset, replaces=True),
-        Operation("delayed-dataset", _delayed_dataset, in_place=True, puts_whole=True, begins=_begin_dataset),
+        Operation("delayed-dataset", _delayed_dataset, in_place=True, begins=_begin_dataset),
         Operation(
             "replace-delayed-dataset",
             partial(_delayed_dataset, mode="w"),
             _stored_dataset,
             in_place=True,
-            puts_whole=True,
             replaces=True,
             begins=partial(_begin_dataset, mode="w"),
         ),

@@ -1,14 +1,6 @@
-"""Jobs where people run them: batch scripts, workers of a batch system or without the package, tasks of a cluster."""
+"""Jobs where people run them: on workers without the package, in tasks of a cluster."""
 
-import os
-import re
-import shutil
-import signal
-import stat
-import subprocess
-import sys
-import time
-from pathlib import Path
+from contextlib import contextmanager
 
 import dask.array as da
 import numpy as np
@@ -64,16 +56,16 @@ def test_a_graph_on_a_worker_without_chunkmill_is_one_error(stored, bare, lazily
     assert worker.poll() is None
 
 
-@pytest.fixture(scope="module")
-def single():
-    options = {"processes": False, "dashboard_address": "127.0.0.1:0"}
-    with LocalCluster(n_workers=1, threads_per_worker=1, **options) as cluster:
-        yield cluster
+@contextmanager
+def cluster_in_process(n_threads, **options):
+    about = {"n_workers": 1, "processes": False, "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(threads_per_worker=n_threads, **about, **options) as cluster, Client(cluster) as client:
+        yield client
 
 
 @pytest.fixture
-def one_thread(single):
-    with Client(single) as client:
+def one_thread():
+    with cluster_in_process(1) as client:
         yield client
 
 
@@ -126,69 +118,8 @@ def test_a_task_that_left_its_thread_runs_a_job_on_the_cluster(stored, one_threa
 
 
 def test_a_job_inside_a_task_has_the_memory_of_its_thread():
-    options = {"processes": False, "memory_limit": "1GB", "dashboard_address": "127.0.0.1:0"}
-    with LocalCluster(n_workers=1, threads_per_worker=2, **options) as cluster, Client(cluster) as client:
+    with cluster_in_process(2, memory_limit="1GB") as client:
         worker = client.submit(current_worker, pure=False).result(timeout=60)
         assert worker == Worker(150_000_000, 1, 1)
         given = client.submit(current_worker, "1 GiB", pure=False).result(timeout=60)
         assert given.max_mem == 1 << 30
-
-
-def source_of(folder, n_rows=400):
-    array = cm.create_array(folder / "source.zarr", shape=(n_rows, 8), dtype="i4", chunks=(8, 8))
-    array[...] = np.arange(8 * n_rows).reshape(n_rows, 8)
-    return array
-
-
-PAGE = Path(__file__).parents[3] / "docs" / "how_to" / "run_on.md"
-
-JOB = """
-import time
-
-import dask
-
-import chunkmill as cm
-from chunkmill.conversion import convert_tasks
-
-put = convert_tasks._put
-
-
-def slowly(*args, **options):
-    time.sleep(0.02)
-    return put(*args, **options)
-
-
-convert_tasks._put = slowly
-with dask.config.set(scheduler="threads", num_workers=2):
-    cm.convert("source.zarr", "target.n5", format="n5", codecs="gzip")
-"""
-
-
-@pytest.mark.skipif(os.name != "posix" or shutil.which("bash") is None, reason="a script of bash")
-def test_the_batch_script_of_the_docs_submits_itself_again(tmp_path):
-    """SLURM's signal before the walltime, then a second allocation that finishes the job."""
-    (script,) = re.findall(r"```text\n(#!/bin/bash.*?)```", PAGE.read_text(), re.DOTALL)
-    assert "#SBATCH --signal=B:TERM@" in script
-    array = source_of(tmp_path, 4000)
-    (tmp_path / "job.sh").write_text(script)
-    (tmp_path / "rechunk.py").write_text(JOB)
-    commands = tmp_path / "bin"
-    commands.mkdir()
-    for name, line in {"sbatch": 'echo "$@" >> submitted', "python": f'exec {sys.executable} "$@"'}.items():
-        (commands / name).write_text(f"#!/bin/bash\n{line}\n")
-        (commands / name).chmod(stat.S_IRWXU)
-    search = f"{commands}{os.pathsep}{os.environ['PATH']}"
-    environment = os.environ | {"PATH": search, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen(["bash", "job.sh"], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as job:
-        while not any(each.state == "running" for each in cm.jobs(tmp_path / "target.n5")):
-            time.sleep(0.05)
-        time.sleep(0.5)  # tasks are at work
-        job.send_signal(signal.SIGTERM)
-        _, errors = job.communicate(timeout=60)
-    assert "the same call resumes it" in errors
-    assert (tmp_path / "submitted").read_text() == "job.sh\n"
-    assert not (tmp_path / "target.n5" / "attributes.json").exists()
-    again = subprocess.run(["bash", "job.sh"], cwd=tmp_path, env=environment, timeout=120, check=False)
-    assert again.returncode == 0
-    assert (tmp_path / "submitted").read_text() == "job.sh\n"
-    np.testing.assert_array_equal(cm.open_array(tmp_path / "target.n5")[...], array[...])

@@ -44,18 +44,6 @@ def make(url, options):
     array[0] = 0
 
 
-def in_process(context, function, *arguments, n=1):
-    processes = [context.Process(target=function, args=(*arguments, i) if n > 1 else arguments) for i in range(n)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(60)
-        hangs = process.is_alive()
-        process.kill()
-        assert not hangs
-        assert process.exitcode == 0
-
-
 @pytest.mark.parametrize(("place", "method"), [("local", "fork"), ("local", "forkserver"), ("s3", "spawn")])
 def test_processes_that_begin_after_chunkmill_was_used(request, tmp_path, place, method):
     context = multiprocessing.get_context(method)
@@ -67,7 +55,13 @@ def test_processes_that_begin_after_chunkmill_was_used(request, tmp_path, place,
     with dask.config.set(scheduler="threads", num_workers=2):
         assert int(cm.from_store(url, "a", storage_options=options).sum().compute()) == 0
     assert not cm.open_array(url, "a", storage_options=options)[...].any()
-    in_process(context, work, url, options, n=N)
+    processes = [context.Process(target=work, args=(url, options, i)) for i in range(N)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+        process.kill()
+    assert [process.exitcode for process in processes] == [0] * N  # and not killed: one hangs
     found = cm.open_array(url, "a", storage_options=options)[...]
     expected = np.repeat(np.arange(N) + 1, PART)
     np.testing.assert_array_equal(found[:, 0, 0], expected)

@@ -13,7 +13,6 @@ from support.servers import WARNINGS
 import chunkmill as cm
 from chunkmill.errors import ChunkError, JobError, StoreError
 from chunkmill.stores.local import LocalStore
-from chunkmill.stores.memory import MemoryStore
 
 pytestmark = [pytest.mark.slow, *WARNINGS]
 
@@ -59,14 +58,6 @@ def test_any_blocks_and_any_chunk_size(client, tmp_path, layout, blocks, limit):
     np.testing.assert_array_equal(cm.open_array(store, "a")[...], values(SHAPE))
 
 
-def test_from_store(client, tmp_path):
-    by_key(tmp_path / "store", "sharded")
-    x = da.from_array(cm.open_array(tmp_path / "store", "a")).persist()
-    np.testing.assert_array_equal(x.T[3], values(SHAPE).T[3])
-    x = cm.from_store(tmp_path / "store", "a", chunks=(33, 7))
-    np.testing.assert_array_equal(x, values(SHAPE))
-
-
 @pytest.mark.parametrize(("layout", "lock"), [("v3", None), ("sharded", "auto")])
 def test_interleaved_regions_lose_nothing(client, tmp_path, layout, lock):
     """Stripes that all cut through the same keys, written at once from both processes."""
@@ -80,38 +71,18 @@ def test_interleaved_regions_lose_nothing(client, tmp_path, layout, lock):
     np.testing.assert_array_equal(array[...], values(SHAPE))
 
 
-def test_s3(client, s3_server):
-    """Every element is a job of its own, and all share one object."""
-    url, options, lock = f"{s3_server.new_bucket()}/x", s3_server.storage_options, None
-    array = cm.create_array(url, "a", shape=(32,), dtype="i4", chunks=(32,), storage_options=options)
-    assert array.store.compares_versions
-    jobs = [
-        cm.store(da.full(1, i + 1, dtype="i4"), array, regions=(slice(i, i + 1),), lock=lock, compute=False)
-        for i in range(32)
-    ]
-    client.gather(client.compute(jobs))
-    np.testing.assert_array_equal(array[...], np.arange(32) + 1)
-
-
 # --------------------------------------------------------------------------------------------------------------------
 # Errors of chunks that workers meet: they cross processes, with all that they say, which pickling alone does not show
 
 
-@pytest.fixture
-def array(tmp_path):
+@pytest.mark.parametrize("scheduler", ["client", "other_process"])
+def test_reading(tmp_path, request, scheduler):
     array = cm.create_array(tmp_path, "a", shape=(8, 8), dtype="i4", chunks=(2, 4), codecs="raw")
-    array[...] = np.arange(1, 65).reshape(8, 8)
-    return array
-
-
-@pytest.mark.parametrize("scheduler", ["cluster", "processes"])
-def test_reading(array, tmp_path, request, scheduler):
+    array[...] = 1
     (tmp_path / "a" / "c" / "3" / "1").write_bytes(b"x" * 31)
-    if scheduler == "cluster":
-        request.getfixturevalue("client")
-    options = {"scheduler": "processes", "num_workers": 1} if scheduler == "processes" else {}
+    request.getfixturevalue(scheduler)
     with pytest.raises(ChunkError, match="31 bytes, expected 32") as caught:
-        (array.to_dask() + 1).compute(**options)
+        (array.to_dask() + 1).compute()
     error = caught.value
     assert (error.url, error.key, error.coords, error.step) == (array.url, "a/c/3/1", (3, 1), "bytes")
 
@@ -154,6 +125,3 @@ def test_what_workers_lack_is_named_once_for_all(client, tmp_path):
         cm.convert(tmp_path / "a", tmp_path / "b", format="zarr2", codecs="zstd")
     assert "(so do 1 more)" in str(caught.value)  # both workers, in one line
     assert not (tmp_path / "b").exists()
-    cm.create_array(tmp_path / "c", shape=(4,), dtype="i4")
-    with pytest.raises(JobError, match=r"worker tcp://.*in the memory of another process"):
-        cm.convert(tmp_path / "c", MemoryStore(), format="zarr3")

@@ -5,25 +5,19 @@ import tempfile
 from math import prod
 from pathlib import Path
 
-import dask
 import numpy as np
 import pytest
 from support.clusters import cluster_of
 
 import chunkmill as cm
-from chunkmill.conversion.convert import plan_rechunk
 
 MIB = 2**20
 
 
-@pytest.fixture(autouse=True)
-def two_threads():
-    with dask.config.set(scheduler="threads", num_workers=2):
-        yield
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# Memory
+@pytest.fixture
+def folder():
+    with tempfile.TemporaryDirectory() as folder:  # pytest would keep gigabytes
+        yield Path(folder)
 
 
 def resident(name):
@@ -52,15 +46,10 @@ BIG = pytest.mark.skipif("CHUNKMILL_BIG" not in os.environ, reason="25 GB of dis
         pytest.param(64, 32, (64, 64, 64), (128, 128, 16), {"strategy": "direct"}, id="32 MiB, regrid"),
     ],
 )
-def test_memory_of_a_worker_stays_within_its_limit(n_images, max_mem, *, source, target, options):
+def test_memory_of_a_worker_stays_within_its_limit(folder, n_images, max_mem, *, source, target, options):
     """An array of eight times `max_mem`, of noise that does not compress: encoded chunks are as large as they get."""
-    with tempfile.TemporaryDirectory() as folder:  # pytest would keep gigabytes
-        check_memory(Path(folder), n_images, max_mem, source=source, target=target, options=options)
-
-
-def check_memory(tmp_path, n_images, max_mem, *, source, target, options):
     shape = (n_images, 1024, 1024)
-    array = cm.create_array(str(tmp_path / "a.zarr"), shape=shape, dtype="f4", chunks=source, codecs="zstd")
+    array = cm.create_array(folder / "a.zarr", shape=shape, dtype="f4", chunks=source, codecs="zstd")
     axis = 0 if array.chunks[0] < n_images else 1
     length = array.chunks[axis]
     random = np.random.Generator(np.random.SFC64(0))
@@ -69,11 +58,11 @@ def check_memory(tmp_path, n_images, max_mem, *, source, target, options):
         noise = random.integers(0, 2**64, prod(part) // 2, "u8", endpoint=False).view("f4").reshape(part)
         array[(slice(None),) * axis + (slice(start, start + length),)] = noise
     with cluster_of(1, 2) as client:
-        plan = plan_rechunk(array, str(tmp_path / "b.zarr"), chunks=target, max_mem=f"{max_mem} MiB", **options)
+        plan = cm.plan_rechunk(array, folder / "b.zarr", chunks=target, max_mem=f"{max_mem} MiB", **options)
         (baseline,) = client.run(forget_peak).values()
         plan.run()
         (peak,) = client.run(resident, "VmHWM").values()
-        got = cm.open_array(str(tmp_path / "b.zarr"))
+        got = cm.open_array(folder / "b.zarr")
         corner = tuple(slice(0, 32) for _ in shape)
         assert got[corner].tobytes() == array[corner].tobytes()
     used = (peak - baseline) / MIB

@@ -93,16 +93,9 @@ def test_ctrl_c_on_a_cluster(source, target, tmp_path):
     _, values = source
     with cluster_of() as client:
         client.run(slow_down)
-        command = [
-            *(
-                str(Path(sys.executable).parent / "chunkmill"),
-                "rechunk",
-                str(tmp_path / "a.zarr"),
-                str(tmp_path / "b.zarr"),
-            ),
-            *("--path=a", "--chunks=96,4,4", "--strategy=spill", f"--max-mem={MEMORY}", "--json"),
-            f"--scheduler={client.scheduler.address}",
-        ]
+        command = [Path(sys.executable).with_name("chunkmill"), "rechunk", tmp_path / "a.zarr", tmp_path / "b.zarr"]
+        command += ["--path=a", "--chunks=96,4,4", "--strategy=spill", f"--max-mem={MEMORY}", "--json"]
+        command += [f"--scheduler={client.scheduler.address}"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:
             wait_for_keys(target, "c/", 3, process)

@@ -1,19 +1,25 @@
-"""SIGTERM, which batch systems send before the walltime, ends a job in order: it resumes."""
+"""SIGTERM, which batch systems send before the walltime, ends a job in order, by the batch script of the docs: it resumes."""
 
 import os
+import re
+import shutil
 import signal
+import stat
 import subprocess
 import sys
-import time
+from pathlib import Path
 
 import numpy as np
 import pytest
+from support.kills import wait_for
 
 import chunkmill as cm
 
+PAGE = Path(__file__).parents[3] / "docs" / "how_to" / "run_on.md"
 JOB = """
 import time
 
+import dask
 from distributed import Client
 
 import chunkmill as cm
@@ -23,40 +29,52 @@ put = convert_tasks._put
 
 
 def slowly(*args, **options):
-    time.sleep(0.05)
+    time.sleep(0.02)
     return put(*args, **options)
 
 
 convert_tasks._put = slowly
 if __name__ == "__main__":
-    with Client(processes=False, n_workers=1, threads_per_worker=2, dashboard_address=None):
-        print("begins", flush=True)
-        cm.convert({source!r}, {target!r}, format="n5", codecs="gzip")
+    with {scheduler}:
+        print(cm.convert("source.zarr", "target.n5", format="n5", codecs="gzip").n_resumed)
 """
+SCHEDULERS = {
+    "threads": 'dask.config.set(scheduler="threads", num_workers=2)',
+    "cluster": "Client(processes=False, n_workers=1, threads_per_worker=2, dashboard_address=None)",
+}
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-def test_sigterm_ends_a_job_with_75_and_it_resumes(tmp_path):
-    """On a cluster in the process; the batch script of the docs (`test_job_on_clusters`) is ended on threads."""
-    source, target = str(tmp_path / "source.zarr"), str(tmp_path / "target.n5")
-    array = cm.create_array(source, shape=(4000, 4), dtype="i4", chunks=(8, 4), format="zarr2")
-    array[...] = np.arange(16000).reshape(4000, 4)
-    script = tmp_path / "job.py"
-    script.write_text(JOB.format(source=source, target=target))
-    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
-        assert job.stdout.readline() == "begins\n"
-        deadline = time.monotonic() + 30
-        while not any(each.n_tasks_done for each in cm.jobs(target)) and time.monotonic() < deadline:
-            time.sleep(0.1)
+@pytest.mark.skipif(os.name != "posix" or shutil.which("bash") is None, reason="signals of POSIX, a script of bash")
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_a_batch_script_submits_itself_again_and_the_job_resumes(tmp_path, scheduler):
+    """SLURM's signal, upon which the job ends with 75; then a second allocation that finishes it."""
+    (script,) = re.findall(r"```text\n(#!/bin/bash.*?)```", PAGE.read_text(), re.DOTALL)
+    assert "#SBATCH --signal=B:TERM@" in script
+    target = tmp_path / "target.n5"
+    array = cm.create_array(tmp_path / "source.zarr", shape=(2000, 4), dtype="i4", chunks=(8, 4))
+    array[...] = np.arange(8000).reshape(2000, 4)
+    (tmp_path / "job.sh").write_text(script)
+    (tmp_path / "rechunk.py").write_text(JOB.format(scheduler=SCHEDULERS[scheduler]))
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    for name, line in {"sbatch": 'echo "$@" >> submitted', "python": f'exec {sys.executable} "$@"'}.items():
+        (commands / name).write_text(f"#!/bin/bash\n{line}\n")
+        (commands / name).chmod(stat.S_IRWXU)
+    search = f"{commands}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": search, "PYTHONPATH": os.pathsep.join(sys.path)}
+    options = {"cwd": tmp_path, "env": environment, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(["bash", "job.sh"], **options) as job:
+        wait_for(lambda: any(each.n_tasks_done for each in cm.jobs(target)))
         job.send_signal(signal.SIGTERM)
-        _, errors = job.communicate(timeout=30)
-    assert job.returncode == 75, errors
+        _, errors = job.communicate(timeout=60)
     assert "ended by SIGTERM; what is done is on record" in errors
     assert f"the same call resumes it, or `chunkmill resume file://{target}`" in errors
+    assert (tmp_path / "submitted").read_text() == "job.sh\n"
     (left,) = cm.jobs(target)
-    assert left.state == "interrupted"
-    assert left.n_tasks_done > 0
-    report = cm.resume(target)
-    assert report.n_resumed == left.n_tasks_done
-    assert np.array_equal(cm.open_array(target)[...], array[...])
+    assert (left.state, left.n_tasks_done > 0) == ("interrupted", True)
+    assert not (target / "attributes.json").exists()
+    again = subprocess.run(["bash", "job.sh"], **options, stdout=subprocess.PIPE, timeout=120, check=False)
+    assert (again.returncode, again.stdout) == (0, f"{left.n_tasks_done}\n"), again.stderr
+    assert (tmp_path / "submitted").read_text() == "job.sh\n"
+    np.testing.assert_array_equal(cm.open_array(target)[...], array[...])
