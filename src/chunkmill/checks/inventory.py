@@ -26,7 +26,7 @@ from chunkmill.journal.records import Records
 from chunkmill.journal.unfinished import UnfinishedJob, clear_journal, unfinished_jobs
 from chunkmill.model.metadata import is_within, same_json
 from chunkmill.nodes import opening
-from chunkmill.nodes.documents import entry_names, fetch, format_of_store, may_have, node_keys, present, put_back
+from chunkmill.nodes.documents import entry_names, fetch, format_of_store, node_keys, present, put_back
 from chunkmill.nodes.opening import open_stored
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.stores import conflicts
@@ -454,7 +454,7 @@ def job_problem(store: Store, job: UnfinishedJob) -> Problem:
     state += "" if job.silence is None else f", or its client has died, which is silent for {job.silence:.0f} s"
     if job.is_lease and not job.is_running:
         state = "was interrupted: run it again, or write something else there"
-        if any(map(store.size, _entry_keys(job.path))):
+        if _is_visible(store, job.path):
             state = "was interrupted when all was written"
             kind, key = "leftover", f"{job.key.rpartition('/')[0]}/"
     if job.is_damaged:
@@ -469,11 +469,12 @@ def job_problem(store: Store, job: UnfinishedJob) -> Problem:
     return Problem(kind, job.path, key, f"{job.job}, begun {job.began}, {state}")
 
 
-def _entry_keys(path: str) -> Iterator[str]:
-    """Yield the keys of the documents that make an array or a group at `path`, in each format that has such a path."""
-    for documents_format in FORMATS:
-        if may_have(documents_format, path) and documents_format.node_keys_known:
-            yield from (documents_format.array_keys(path)[0], documents_format.group_keys(path)[0])
+def _is_visible(store: Store, path: str) -> bool:
+    """Return whether there is an array or a group with a document of its own."""
+    with suppress(ChunkmillError):  # what is damaged is reported as such
+        node = opening.find_stored(store, path)
+        return node is not None and not (isinstance(node, StoredGroup) and node.is_implicit)
+    return False
 
 
 def _marked(found: Inventory) -> dict[str, UnfinishedAppend]:

@@ -2,14 +2,16 @@
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import dask
 import dask.array as da
 import numpy as np
 import pytest
+import xarray as xr
 from support.cases import cases
-from support.recording import FailingStore
+from support.recording import Died, DyingStore, FailingStore
 
 import chunkmill as cm
 from chunkmill.errors import StoreError
@@ -347,6 +349,20 @@ class TestJobs:
         (job,) = cm.jobs(store)
         job.discard()
         assert cm.check(store).ok
+
+    def test_a_writer_that_died_before_the_root_of_a_draft_was_visible(self):
+        """The document of the hierarchy, which is no node, has the key of a group of version 3."""
+        for n in range(1, 99):
+            store = MemoryStore()
+            with suppress(Died):
+                cm.write_dataset(
+                    xr.Dataset({"x": ("t", [1.0])}), DyingStore(store, n, error=Died), format="zarr3-draft"
+                )
+            if store.get("meta/group.json") is not None:
+                break
+            assert kinds(cm.check(store)) == ["unfinished"]
+        assert n > 3
+        assert kinds(cm.check(store)) == ["leftover"]
 
     def test_a_damaged_plan_without_records_is_removed(self, store):
         filled(store)
