@@ -137,33 +137,48 @@ ARRAYS = {
     "extension_fallback": extension_dtype(UNKNOWN, {"anything": [1]}, "int64"),
     "extension_fallback_numpy": extension_dtype(DATETIME, "<M8[ns]", "<i8"),
     "extension_fallback_list": extension_dtype(UNKNOWN, "decimal", ["float128", "float32", "r32"]),
+    # unknown data type extension without fallback
     "extension_no_fallback": extension_dtype(UNKNOWN, "decimal"),
+    # unknown data type extension, unknown fallback
     "extension_unknown_fallback": extension_dtype(UNKNOWN, "decimal", ["float128", "decimal16"]),
     "dtype_unknown": document(data_type="float128"),
+    # r12 is no multiple of 8
     "dtype_r12": document(data_type="r12", fill_value="0x000"),
     "layout_f": {"order": "F"},
     "layout_f_endian_gzip": codecs(
         codec("endian", endian="big"), codec("gzip", level=1), order="F", byte_order=">", encode=gz
     ),
     "codec_unknown": codecs({"type": "https://example.org/codecs/rot13/1.0"}),
+    # a gzip of somebody else: the URI, not its last word, names a codec
     "codec_not_purl": codecs({"type": "https://example.org/codecs/gzip/1.0", "configuration": {"level": 1}}, encode=gz),
     "fill_null": document(fill_value=None),
     "fill_absent": document(fill_value=...),
+    # 0x1 is not padded to the type's size
     "fill_short_hex": document(fill_value="0x1"),
+    # 1.5 for an integer
     "fill_fraction": document(fill_value=1.5),
+    # 40000 for int16
     "fill_range": document(fill_value=40000),
+    # the draft's datetime example as printed
     "fill_null_datetime": extension_dtype(DATETIME, "<M8[ns]", "<i8", fill=None),
     "separator_dash": grid(separator="-"),
+    # chunk_shape and shape differ in length
     "rank_mismatch": grid(chunk_shape=[4, 3, 1]),
+    # chunk length 0 on an axis that is not empty
     "chunk_zero": grid(chunk_shape=[4, 0]),
     "suffix_meta": {"suffix": ".meta"},
+    # metadata_key_suffix is empty: meta/foo/baz.array
     "suffix_empty": {"suffix": ""},
+    # must_understand false at the array
     "extension_array_ignored": document(
         extensions=[{"extension": UNKNOWN, "must_understand": False, "configuration": {"foo": "bar"}}]
     ),
     "extension_array_required": document(extensions=[{"extension": UNKNOWN, "must_understand": True}]),
+    # must_understand absent at the array
     "extension_array_unsaid": document(extensions=[{"extension": UNKNOWN}]),
+    # unknown member of the array document
     "unknown_array_member": document(dimension_names=["y", "x"]),
+    # unknown member with must_understand false: the draft knows no such way out
     "unknown_array_member_lenient": document(foo={"must_understand": False}),
     "storage_transformers_empty": document(storage_transformers=[]),
     "storage_transformers": document(storage_transformers=[{"extension": UNKNOWN, "type": "foo", "configuration": {}}]),
@@ -171,7 +186,9 @@ ARRAYS = {
     "memory_layout_extension": document(chunk_memory_layout={"extension": UNKNOWN, "type": "morton"}),
     "chunk_short": {"change": lambda data: data[:-2]},
     "chunk_long": {"change": lambda data: data + b"\0\0"},
+    # chunk of 0 bytes: present, so not missing
     "chunk_empty": {"change": lambda data: b""},
+    # gzip chunk with a wrong checksum
     "chunk_gzip_corrupt": codecs(
         codec("gzip", level=1), encode=gz, change=lambda data: data[:-5] + bytes([data[-5] ^ 1]) + data[-4:]
     ),
@@ -183,14 +200,17 @@ ENTRIES = {
         "metadata_encoding": {"extension": UNKNOWN, "type": "json", "metadata_key_suffix": ".json"}
     },
     "metadata_encoding_type": {"metadata_encoding": {"type": "cbor", "metadata_key_suffix": ".json"}},
+    # must_understand false at the entry point
     "extension_entry_ignored": {
         "extensions": [{"extension": UNKNOWN, "must_understand": False, "configuration": {"foo": "bar"}}]
     },
     "extension_entry_required": {"extensions": [{"extension": UNKNOWN, "must_understand": True}]},
     "extension_entry_unsaid": {"extensions": [{"extension": UNKNOWN}]},
     "version_3_1": {"zarr_format": "https://purl.org/zarr/spec/core/3.1"},
+    # 3.1 entry point with an unknown member: the draft says both ignore and fail
     "version_3_1_member": {"zarr_format": "https://purl.org/zarr/spec/core/3.1", "foo": 1},
     "version_4": {"zarr_format": "https://purl.org/zarr/spec/core/4.0"},
+    # zarr_format is another URI
     "version_foreign": {"zarr_format": "https://example.org/zarr/spec/core/3.0"},
 }
 
@@ -212,8 +232,11 @@ def group_options(case, node):
 
 
 BROKEN = {
+    # array document is not JSON
     "array_not_json": b'{"shape": [7, 5]',
+    # array document is a JSON list
     "array_not_object": b'[\n    "shape"\n]',
+    # zarr.json is not JSON
     "entry_not_json": b'{"zarr_format": "%s"' % CORE.encode(),
 }
 IMPLICIT = ("implicit", "implicit/deep", "a", "a/b", "foo", "foo/baz", "data", "meta")

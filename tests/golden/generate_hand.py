@@ -250,15 +250,15 @@ BAD = CASES["bad-truncated-chunk"]
 FIRST = block(BAD, (0,)).tobytes()
 
 V2: dict[str, Any] = {
-    "filters-absent": with2(filters=...),
-    "unknown-member-v2": with2(_extra={"must_understand": True}, comment="free text", chunk_grid=3),
-    "no-groups": with2(path="a/b"),
-    "one-byte-order": with2(dtype="<i1"),
-    "slash-no-field": with2(separator="/"),
+    "filters-absent": with2(filters=...),  # .zarray without filters
+    "unknown-member-v2": with2(_extra={"must_understand": True}, comment="free text", chunk_grid=3),  # unknown members in .zarray are ignored
+    "no-groups": with2(path="a/b"),  # array at a/b without any .zgroup
+    "one-byte-order": with2(dtype="<i1"),  # |i1 written as <i1
+    "slash-no-field": with2(separator="/"),  # keys with slash, no dimension_separator in .zarray
     "separator-slash": with2(separator="/", dimension_separator="/"),
     "rank-1-slash": with2(separator="/", dimension_separator="/"),
-    "extra-files": also(with2(), dict.fromkeys(EXTRA, b"not a chunk")),
-    "json-bom-free-unicode": also(with2(), {".zattrs": lambda case: raw(dict(case.attributes))}),
+    "extra-files": also(with2(), dict.fromkeys(EXTRA, b"not a chunk")),  # files that are no part of the store
+    "json-bom-free-unicode": also(with2(), {".zattrs": lambda case: raw(dict(case.attributes))}),  # UTF-8 JSON with raw non-ASCII member values
     "fill-int-as-float": with2(fill_value=2.0),
     "fill-bool-as-integer": with2(fill_value=1),
     "fill-float-as-integer": with2(fill_value=3),
@@ -289,29 +289,29 @@ V2: dict[str, Any] = {
     "nczarr": v2_nczarr,
     "nczarr-old": v2_nczarr,
     "group-implicit": lambda target, case: (put(target, ".zgroup", {"zarr_format": 2}), write2(target, CASES["layout"], path="g/h/a")),
-    "bad-truncated-chunk": also(with2(), {"0": FIRST[:-1]}),
-    "bad-long-chunk": also(with2(), {"0": FIRST + bytes(4)}),
-    "bad-empty-chunk": also(with2(), {"0": b""}),
-    "bad-blosc-size": with2(compressor={"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1}, encode=lambda d: blosc_memcpy(d, 4, 2**30)),
-    "bad-zlib-bomb": with2(compressor={"id": "zlib", "level": 9}, encode=lambda _: zlib.compress(bytes(2**24), 9)),
-    "bad-gzip-tail": with2(compressor=GZIP2, encode=lambda d: gzip.compress(d, mtime=0)[:-9]),
+    "bad-truncated-chunk": also(with2(), {"0": FIRST[:-1]}),  # an uncompressed chunk is one byte short
+    "bad-long-chunk": also(with2(), {"0": FIRST + bytes(4)}),  # an uncompressed chunk is one element too long
+    "bad-empty-chunk": also(with2(), {"0": b""}),  # a chunk object of 0 bytes is not a missing chunk
+    "bad-blosc-size": with2(compressor={"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1}, encode=lambda d: blosc_memcpy(d, 4, 2**30)),  # the blosc header claims 1 GiB
+    "bad-zlib-bomb": with2(compressor={"id": "zlib", "level": 9}, encode=lambda _: zlib.compress(bytes(2**24), 9)),  # a chunk inflates to 16 MiB instead of 24 bytes
+    "bad-gzip-tail": with2(compressor=GZIP2, encode=lambda d: gzip.compress(d, mtime=0)[:-9]),  # the gzip stream is cut short
     "bad-unknown-codec": with2(compressor={"id": "no-such-codec"}),
     "bad-unknown-dtype": with2(dtype="<q4"),
-    "bad-object-no-codec": with2(dtype="|O", fill_value=None),
+    "bad-object-no-codec": with2(dtype="|O", fill_value=None),  # |O without an object codec
     "bad-separator": with2(dimension_separator="-"),
-    "bad-rank": with2(chunks=[6, 1]),
+    "bad-rank": with2(chunks=[6, 1]),  # chunks and shape differ in rank
     "bad-zero-chunk": with2(chunks=[0]),
     "bad-negative-shape": with2(shape=[-6]),
-    "bad-json-array": also(with2(), {".zarray": b"[1, 2]"}),
+    "bad-json-array": also(with2(), {".zarray": b"[1, 2]"}),  # the metadata document is not an object
     "bad-json-deep": also(with2(), {".zarray": b"[" * 100_000}),
-    "bad-json-latin1": also(with2(), {".zarray": json.dumps({**zarray(BAD), "comment": "é"}, ensure_ascii=False).encode("latin-1")}),
+    "bad-json-latin1": also(with2(), {".zarray": json.dumps({**zarray(BAD), "comment": "é"}, ensure_ascii=False).encode("latin-1")}),  # the metadata document is not UTF-8
     "bad-fill-fraction": with2(fill_value=2.5),
-    "bad-fill-range": with2(dtype="|u1", fill_value=300),
+    "bad-fill-range": with2(dtype="|u1", fill_value=300),  # fill value 300 for an unsigned byte
     "bad-zarr-format": with2(zarr_format=4),
-    "bad-consolidated-dotdot": v2_bad_dotdot,
-    "bad-vlen-count": lambda t, c: bad_vlen2(t, c, vlen(["a", "b"])),
-    "bad-vlen-length": lambda t, c: bad_vlen2(t, c, vlen("abcdef")[:-5] + struct.pack("<I", 100) + b"f"),
-    "bad-vlen-utf8": lambda t, c: bad_vlen2(t, c, vlen([b"\xff\xfe"] * 6)),
+    "bad-consolidated-dotdot": v2_bad_dotdot,  # consolidated key ../outside
+    "bad-vlen-count": lambda t, c: bad_vlen2(t, c, vlen(["a", "b"])),  # vlen chunk with too few elements
+    "bad-vlen-length": lambda t, c: bad_vlen2(t, c, vlen("abcdef")[:-5] + struct.pack("<I", 100) + b"f"),  # vlen element reaches beyond the chunk
+    "bad-vlen-utf8": lambda t, c: bad_vlen2(t, c, vlen([b"\xff\xfe"] * 6)),  # vlen element is not UTF-8
 }  # fmt: skip
 
 
@@ -560,16 +560,16 @@ FOREIGN: Document = {"must_understand": False, "name": "foreign", "anything": [1
 
 V3: dict[str, Any] = {
     "layout": with3(),
-    "shorthand-names": with3(codecs=[LITTLE, "crc32c"], chunk_key_encoding="default", encode=lambda a: little(a) + crc32c(little(a))),
-    "data-type-object": with3(data_type={"name": "int32"}),
-    "unknown-ignorable": with3(foreign=FOREIGN, another={"must_understand": False}),
-    "endian-codec-name": with3(codecs=[codec("endian", endian="big")], encode=big),
-    "one-byte-big": with3(codecs=[BIG]),
+    "shorthand-names": with3(codecs=[LITTLE, "crc32c"], chunk_key_encoding="default", encode=lambda a: little(a) + crc32c(little(a))),  # bare names for grid-independent extension points and codecs
+    "data-type-object": with3(data_type={"name": "int32"}),  # data_type written as {"name": "int32"}
+    "unknown-ignorable": with3(foreign=FOREIGN, another={"must_understand": False}),  # unknown member with must_understand false
+    "endian-codec-name": with3(codecs=[codec("endian", endian="big")], encode=big),  # codec called endian, as before mid-2023
+    "one-byte-big": with3(codecs=[BIG]),  # bytes codec with endian big on int8
     "one-byte-order": with3(codecs=["bytes"]),
-    "no-storage-transformers": with3(),
-    "key-default-no-config": with3(chunk_key_encoding={"name": "default"}),
-    "key-v2-no-config": with3(chunk_key_encoding={"name": "v2"}, key=lambda i: ".".join(map(str, i))),
-    "both-formats": also(with3(), {".zarray": lambda c: {**zarray(c), "shape": [2, 2], "dtype": "<f8"}, ".zattrs": {"wrong": True}}),
+    "no-storage-transformers": with3(),  # optional members absent
+    "key-default-no-config": with3(chunk_key_encoding={"name": "default"}),  # default key encoding, separator not given
+    "key-v2-no-config": with3(chunk_key_encoding={"name": "v2"}, key=lambda i: ".".join(map(str, i))),  # v2 key encoding, separator not given
+    "both-formats": also(with3(), {".zarray": lambda c: {**zarray(c), "shape": [2, 2], "dtype": "<f8"}, ".zattrs": {"wrong": True}}),  # zarr.json beside a .zarray that says otherwise
     "no-groups": with3(path="a/b"),
     "extra-files": also(with3(), dict.fromkeys(EXTRA_3, b"not a chunk")),
     "json-bom-free-unicode": also(with3(), {"zarr.json": lambda case: raw(zarr_json(case))}),
@@ -638,8 +638,8 @@ V3: dict[str, Any] = {
     "bad-blosc-size": with3(codecs=[LITTLE, codec("blosc", cname="lz4", clevel=5, shuffle="shuffle", typesize=4, blocksize=0)],
                             encode=lambda a: blosc_memcpy(little(a), 4, 2**30)),
     "bad-gzip-tail": with3(codecs=[LITTLE, GZIP], encode=lambda a: gzip.compress(little(a), mtime=0)[:-9]),
-    "bad-crc32c": with3(codecs=[LITTLE, CRC], encode=lambda a: little(a) + b"\0\1\2\3"),
-    "bad-crc32c-short": with3(codecs=[LITTLE, CRC], encode=lambda _: b"abc"),
+    "bad-crc32c": with3(codecs=[LITTLE, CRC], encode=lambda a: little(a) + b"\0\1\2\3"),  # checksum does not match
+    "bad-crc32c-short": with3(codecs=[LITTLE, CRC], encode=lambda _: b"abc"),  # less than the 4 bytes of a checksum
     "bad-unknown-codec": with3(codecs=[LITTLE, {"name": "no-such-codec"}]),
     "bad-unknown-dtype": with3(data_type="int31"),
     "bad-separator": with3(chunk_key_encoding=codec("default", separator="-")),
@@ -653,32 +653,32 @@ V3: dict[str, Any] = {
     "bad-fill-range": with3(data_type="uint8", fill_value=300, codecs=[{"name": "bytes"}]),
     "bad-fill-null": with3(fill_value=None),
     "bad-fill-missing": with3(fill_value=...),
-    "bad-fill-string-int": with3(fill_value="3"),
-    "bad-no-endian": with3(codecs=[{"name": "bytes"}]),
+    "bad-fill-string-int": with3(fill_value="3"),  # fill value "3" for an integer
+    "bad-no-endian": with3(codecs=[{"name": "bytes"}]),  # bytes codec without endian for int32
     "bad-codec-order": with3(codecs=[GZIP, LITTLE]),
     "bad-two-array-bytes": with3(codecs=[LITTLE, LITTLE]),
     "bad-no-array-bytes": with3(codecs=[GZIP]),
-    "bad-unknown-member": with3(foreign={"name": "foreign"}),
+    "bad-unknown-member": with3(foreign={"name": "foreign"}),  # unknown member that must be understood
     "bad-unknown-member-scalar": with3(foreign=False),
     "bad-storage-transformer": with3(storage_transformers=[{"name": "foreign"}]),
-    "bad-transpose-order": with3(codecs=[codec("transpose", order=[1]), LITTLE]),
-    "bad-dimension-names": with3(dimension_names=["x", "y"]),
+    "bad-transpose-order": with3(codecs=[codec("transpose", order=[1]), LITTLE]),  # transpose order is no permutation
+    "bad-dimension-names": with3(dimension_names=["x", "y"]),  # two names for a rank of one
     "bad-zarr-format": with3(zarr_format=4),
     "bad-key-encoding": with3(chunk_key_encoding={"name": "foreign"}),
     "bad-grid": with3(chunk_grid={"name": "foreign", "must_understand": False}),
-    "bad-shard-divide": bad_shard(entries((0, 24), (24, 24)), inner=5),
-    "bad-shard-half-missing": bad_shard(entries((0, 24), (MISSING, 24))),
-    "bad-shard-beyond": bad_shard(entries((0, 24), (24, 2**40))),
-    "bad-shard-overflow": bad_shard(entries((0, 24), (MISSING - 7, 24))),
-    "bad-shard-index-crc": bad_shard(lambda body: body + index_table(np.array([(0, 24), (24, 24)], "u8"), crc=False) + b"\0\0\0\0"),
-    "bad-shard-short": bad_shard(lambda _: b"x" * 20),
-    "bad-shard-empty": bad_shard(lambda _: b""),
-    "bad-shard-index-compressed": bad_shard(lambda body: body + gzip.compress(bytes(32), mtime=0), index=(LITTLE, GZIP)),
-    "bad-shard-no-index-codecs": bad_shard(entries((0, 24), (24, 24)), index=None),
+    "bad-shard-divide": bad_shard(entries((0, 24), (24, 24)), inner=5),  # inner chunks do not divide the shard
+    "bad-shard-half-missing": bad_shard(entries((0, 24), (MISSING, 24))),  # index entry with one of two values missing
+    "bad-shard-beyond": bad_shard(entries((0, 24), (24, 2**40))),  # index entry reaches beyond the object
+    "bad-shard-overflow": bad_shard(entries((0, 24), (MISSING - 7, 24))),  # offset + nbytes overflows 64 bits
+    "bad-shard-index-crc": bad_shard(lambda body: body + index_table(np.array([(0, 24), (24, 24)], "u8"), crc=False) + b"\0\0\0\0"),  # index checksum does not match
+    "bad-shard-short": bad_shard(lambda _: b"x" * 20),  # object shorter than its index
+    "bad-shard-empty": bad_shard(lambda _: b""),  # shard object of 0 bytes
+    "bad-shard-index-compressed": bad_shard(lambda body: body + gzip.compress(bytes(32), mtime=0), index=(LITTLE, GZIP)),  # index codecs of no fixed size
+    "bad-shard-no-index-codecs": bad_shard(entries((0, 24), (24, 24)), index=None),  # index_codecs absent
     "bad-vlen-count": bad_vlen3(vlen(["a", "b"])),
     "bad-vlen-length": bad_vlen3(vlen("abcdef")[:-5] + struct.pack("<I", 100) + b"f"),
     "bad-vlen-utf8": bad_vlen3(vlen([b"\xff\xfe"] * 6)),
-    "bad-rectilinear-sum": rectilinear([3, 2]),
+    "bad-rectilinear-sum": rectilinear([3, 2]),  # edges do not cover the axis
     "bad-consolidated-dotdot": v3_consolidated_dotdot,
 }  # fmt: skip
 

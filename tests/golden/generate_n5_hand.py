@@ -141,28 +141,46 @@ def short_inner(part):
 
 
 DATASETS = {
+    # varlength with the right number of elements
     "mode1": {"block": lambda coords, part: mode1(part)},
+    # varlength with the right number of elements, gzip after the count
     "mode1_gzip": {"compression": "gzip", "block": lambda coords, part: mode1(part, gz)},
+    # varlength: element count is not the product of the block's dimensions
     "mode1_wrong_count": {"block": first(lambda part: mode1(part, wrong=-1))},
+    # mode 2 (object): mode and element count, no dimensions
     "mode2": {"block": first(lambda part: struct.pack(">HI", 2, part.size) + payload(part))},
+    # mode 2 (object) in the specification's spelling, with dimensions
     "mode2_with_dimensions": {
         "block": first(lambda part: header(part.shape[::-1], 2) + struct.pack(">I", part.size) + payload(part))
     },
     "mode3": raw_block(lambda part: header(part.shape[::-1], 3)),
+    # header says 3 dimensions, the dataset has 2
     "header_ndim": raw_block(lambda part: header((*part.shape[::-1], 1))),
+    # header says 65535 dimensions
     "header_ndim_huge": raw_block(lambda part: struct.pack(">HHII", 0, 65535, *part.shape[::-1])),
+    # block dimensions exceed blockSize
     "header_block_too_large": {"block": first(lambda part: header((4, 4)) + payload(np.zeros((4, 4), "i2")))},
+    # block dimension 2**32 - 1
     "header_dimension_huge": raw_block(lambda part: header((2**32 - 1, 4))),
+    # 3 bytes: not even a header
     "header_truncated": {"block": first(lambda part: b"\0\0\0")},
     "header_only": raw_block(cut=0),
+    # 0 bytes: present, so not a missing block
     "empty_file": {"block": first(lambda part: b"")},
+    # raw payload one value short
     "payload_short": raw_block(cut=-2),
+    # raw payload one value long
     "payload_long": raw_block(extra=b"\0\0"),
+    # decompressed payload one value short
     "gzip_payload_short": gzip_block(lambda data: gz(data[:-2])),
+    # decompressed payload one value long
     "gzip_payload_long": gzip_block(lambda data: gz(data + b"\0\0")),
+    # gzip stream with a wrong checksum
     "gzip_corrupt": gzip_block(lambda data: corrupt(gz(data))),
     "gzip_truncated": gzip_block(lambda data: gz(data)[:-9]),
+    # decompressed payload of 16 MB for a block of 24 bytes
     "gzip_bomb": gzip_block(lambda data: gz(data + bytes(16_000_000))),
+    # useZlib true: zlib container
     "gzip_use_zlib": {
         **set_compression(type="gzip", level=5, useZlib=True),
         "encode": lambda data: zlib.compress(data, 5),
@@ -171,16 +189,21 @@ DATASETS = {
     "gzip_no_level": {**set_compression(type="gzip"), "encode": gz},
     "gzip_level_minus_1": {"compression": "gzip"},
     "gzip_members": {"compression": "gzip", "encode": lambda data: gz(data[:5]) + gz(data[5:])},
+    # compressionType of N5 before 2.0
     "old_compression_type_gzip": {"metadata": {"compression": ..., "compressionType": "gzip"}, "encode": gz},
+    # compressionType of N5 before 2.0
     "old_compression_type_raw": {"metadata": {"compression": ..., "compressionType": "raw"}},
+    # unknown member of compression
     "unknown_parameters": {
         **set_compression(type="gzip", level=5, useZlib=False, strategy="default", window=15),
         "encode": gz,
     },
+    # as n5-blosc writes: typesize 1, shuffle as an integer, nthreads
     "blosc_java": {
         **set_compression(type="blosc", cname="blosclz", clevel=6, shuffle=0, blocksize=0, typesize=1, nthreads=1),
         "encode": lambda data: bytes(numcodecs.Blosc("blosclz", 6, 0).encode(np.frombuffer(data, "u1"))),
     },
+    # as zstd-jni's stream writes: frame without content size
     "zstd_no_content_size": {"compression": "zstd", "encode": stream_zstd},
     "compression_jpeg": {**set_compression(type="jpeg", quality=90)},
     "compression_unknown": {**set_compression(type="webp")},
@@ -188,6 +211,7 @@ DATASETS = {
     "dtype_string": {"metadata": {"dataType": "string"}},
     "dtype_object": {"metadata": {"dataType": "object"}},
     "dtype_unknown": {"metadata": {"dataType": "float16"}},
+    # blockSize and dimensions differ in length
     "metadata_rank_mismatch": {"metadata": {"blockSize": [3, 2, 1]}},
     "metadata_block_size_zero": {"metadata": {"blockSize": [3, 0]}},
     "metadata_negative_dimension": {"metadata": {"dimensions": [6, -4]}},
@@ -234,18 +258,26 @@ BEYOND = header((3, 4)) + payload(np.full((4, 3), 99, "i2"))
 OTHERS = {
     **{"spec_" + name: spec for name in SPEC},
     "padded_and_truncated": lambda store, case: dataset(store, case, block=mixed_padding(case)),
+    # end blocks longer than the dataset but shorter than blockSize
     "padded_in_part": lambda store, case: dataset(store, case, block=partly_padded(case)),
+    # an inner block truncated as only end blocks may be: the rest is 0, or refused
     "short_inner_block": lambda store, case: dataset(store, case, block=first(short_inner)),
     "block_larger_than_array": lambda store, case: dataset(store, case, block=padded(case)),
     "absent_parameters": absent_parameters,
+    # attributes.json of the dataset is not JSON
     "metadata_not_json": also({"data/attributes.json": b'{"dimensions": [6, 4], "blockSize": [3, 2]'}),
+    # attributes.json of the dataset is a JSON list
     "metadata_not_object": also({"data/attributes.json": ["dimensions", "blockSize"]}),
+    # 100,000 nested brackets in attributes.json
     "metadata_deep": also({"data/attributes.json": b"[" * 100_000 + b"]" * 100_000}),
+    # no attributes.json at the root
     "version_absent": version_absent,
+    # root attributes without n5
     "version_absent_attributes": also({"attributes.json": {"title": "golden"}}),
     "version_snapshot": also({"attributes.json": {"n5": "2.1.0-SNAPSHOT"}}),
     "version_minor": also({"attributes.json": {"n5": "4.9.1"}}),
     "version_5": also({"attributes.json": {"n5": "5.0.0"}}),
+    # blocks at 2/0, 0/2 and 7/7, outside the grid: ignored
     "beyond_dataset": also(dict.fromkeys(("data/2/0", "data/0/2", "data/7/7"), BEYOND)),
     "groups": groups,
     "root_dataset": lambda store, case: dataset(store, case, "gzip", metadata={"n5": "4.0.0"}),

@@ -160,7 +160,7 @@ def write(target: Path, case: Case, *, zarr_format: int) -> None:
         part = values if field is None else values[field]
         part = (
             part.view(array.dtype.numpy_dtype)
-            if case.optional and case.name != "int4"
+            if case.name in ("bfloat16", "float8-e4m3fn")
             else part.astype(array.dtype.numpy_dtype)
         )
         for region in case.regions():

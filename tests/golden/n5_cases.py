@@ -89,7 +89,8 @@ NESTED_ATTRIBUTES = {
 
 def _case(name: str, make: Callable[[], np.ndarray], **more: Any) -> Case:
     """An array; what its missing chunks read as is 0, if no fill value is given."""
-    return Case(name, make, **{"fill_value": 0, "dtype": make().dtype, "format": "n5", **more})
+    about = {"fill_value": 0, "dtype": make().dtype, "format": "n5", "path": "data", "compression": "raw", **more}
+    return Case(name, make, **about)
 
 
 def _array(name: str, dtype: Any, shape: Tuple[int, ...], chunks: Tuple[int, ...], **more: Any) -> Case:
@@ -107,116 +108,77 @@ def _sub(path: str, **attributes: Any) -> Case:
 def _group(name: str, *nodes: Case, attributes: Any = {}, **more: Any) -> Case:  # noqa: B006 - never changed
     """A group and all its descendants, groups included."""
     groups = {"": attributes, **{node.path: node.groups[""] for node in nodes if node.is_group}}
-    return Case(
-        name,
-        children={node.path: node for node in nodes if not node.is_group},
-        groups=groups,
-        **{"format": "n5", **more},
-    )
-
-
-def _scale(level: int) -> np.ndarray:
-    full = values("uint8", (3, 6, 8))
-    return full if level == 0 else np.ascontiguousarray(full[:, ::2, ::2])
+    children = {node.path: node for node in nodes if not node.is_group}
+    return Case(name, children=children, groups=groups, **{"format": "n5", **more})
 
 
 def _n5_peer_cases() -> Iterator[Case]:
-    yield _group("dtypes", *[_child(d, d, (3, 5), (2, 5), compression="gzip") for d in N5_DTYPES],
-        writers=PEERS, note="blocks: one full, one at the end")  # fmt: skip
+    # blocks: one full, one at the end
+    yield _group("dtypes", *[_child(d, d, (3, 5), (2, 5), compression="gzip") for d in N5_DTYPES], writers=PEERS)
     compressions = {
         **dict.fromkeys(("raw", "gzip", "bzip2"), (*PEERS, "hand")),
         **dict.fromkeys(("xz", "blosc", "zstd"), ("z5py", "tensorstore", "zarr_python", "hand")),
-        "lz4": ("z5py", "zarr_python", "lz4_java"),
+        "lz4": ("z5py", "zarr_python", "lz4_java"),  # three framings under one name
     }
-    for compression, writers in compressions.items():
-        yield _array(
-            "compression_" + compression,
-            "uint16",
-            (3, 5, 7),
-            (3, 3, 4),
-            path="volume/data",
-            compression=compression,
-            writers=writers,
-            note="three framings under one name: z5py, zarr-python and Java" if compression == "lz4" else "",
-        )
-    yield _array("end_blocks", "int32", (4, 7, 5), (3, 4, 2), path="volume/data", compression="gzip",
-        writers=(*PEERS, "zarr_python_fs"),
-        note="N5 dimensions [5, 7, 4], blockSize [2, 4, 3]; padded or truncated, by writer")  # fmt: skip
-    yield _array("missing_blocks", "int16", (5, 7), (2, 3), path="data", compression="raw",
-        missing=((0, 1), (1, 0), (2, 2)), writers=(*PEERS, "hand"))  # fmt: skip
-    yield _array("one_d", "float32", (11,), (4,), path="data", compression="raw", writers=PEERS)
-    yield _array("five_d", "uint8", (2, 3, 1, 5, 4), (1, 2, 1, 3, 4), path="data", compression="raw", writers=PEERS)
-    yield _array("attributes", "uint8", (2, 3), (2, 3), path="group/data", compression="raw",
-        attributes=NESTED_ATTRIBUTES, writers=(*PEERS, "hand"))  # fmt: skip
-    yield _array("root_dataset", "float64", (3, 5), (2, 5), compression="gzip", attributes={"name": "root"},
-        writers=("tensorstore", "zarr_python", "hand"), note="tensorstore writes no `n5`")  # fmt: skip
+    volume: Dict[str, Any] = {"path": "volume/data"}
+    for each, writers in compressions.items():
+        about = {**volume, "compression": each, "writers": writers}
+        yield _array("compression_" + each, "uint16", (3, 5, 7), (3, 3, 4), **about)
+    # N5 dimensions [5, 7, 4], blockSize [2, 4, 3]; padded or truncated, by writer
+    writers = (*PEERS, "zarr_python_fs")
+    yield _array("end_blocks", "int32", (4, 7, 5), (3, 4, 2), **volume, compression="gzip", writers=writers)
+    missing = ((0, 1), (1, 0), (2, 2))
+    yield _array("missing_blocks", "int16", (5, 7), (2, 3), missing=missing, writers=(*PEERS, "hand"))
+    yield _array("one_d", "float32", (11,), (4,), writers=PEERS)
+    yield _array("five_d", "uint8", (2, 3, 1, 5, 4), (1, 2, 1, 3, 4), writers=PEERS)
+    about = {"path": "group/data", "attributes": NESTED_ATTRIBUTES, "writers": (*PEERS, "hand")}
+    yield _array("attributes", "uint8", (2, 3), (2, 3), **about)
+    about = {"path": "", "attributes": {"name": "root"}, "writers": ("tensorstore", "zarr_python", "hand")}
+    yield _array("root_dataset", "float64", (3, 5), (2, 5), compression="gzip", **about)  # tensorstore writes no `n5`
+    about = {"attributes": {"downsamplingFactors": [1, 1, 1]}, "compression": "gzip"}
+    half = {"attributes": {"downsamplingFactors": [2, 2, 1]}, "compression": "gzip"}
+    resolution = {"dimensions": [4.0, 4.0, 40.0], "unit": "nm"}
     yield _group(
         "multiscale",
-        _sub(
-            "volume",
-            scales=[[1, 1, 1], [2, 2, 1]],
-            pixelResolution={"dimensions": [4.0, 4.0, 40.0], "unit": "nm"},
-        ),
-        _child(
-            "volume/s0",
-            "uint8",
-            (3, 6, 8),
-            (2, 4, 3),
-            compression="gzip",
-            attributes={"downsamplingFactors": [1, 1, 1]},
-        ),
-        _case(
-            "volume/s1",
-            lambda: _scale(1),
-            path="volume/s1",
-            chunks=(2, 3, 3),
-            compression="gzip",
-            attributes={"downsamplingFactors": [2, 2, 1]},
-        ),
+        _sub("volume", scales=[[1, 1, 1], [2, 2, 1]], pixelResolution=resolution),
+        _child("volume/s0", "uint8", (3, 6, 8), (2, 4, 3), **about),
+        _case("volume/s1", lambda: values("uint8", (3, 6, 8))[:, ::2, ::2], path="volume/s1", chunks=(2, 3, 3), **half),
         _sub("volume/masks"),
         _sub("volume/masks/empty", note="a group without members"),
         attributes={"title": "golden"},
         writers=("z5py", "zarr_python", "zarr_python_fs", "pyn5"),
     )
-    yield _array("block_larger_than_array", "int16", (2, 3), (5, 4), path="data", compression="raw",
-        writers=("tensorstore", "zarr_python", "pyn5", "hand"))  # fmt: skip
+    writers = ("tensorstore", "zarr_python", "pyn5", "hand")
+    yield _array("block_larger_than_array", "int16", (2, 3), (5, 4), writers=writers)
     # what one writer alone does
-    yield _array("axes_tensorstore", "uint8", (2, 3, 5), (2, 2, 5), path="data", compression="gzip",
-        attributes={"axes": ["x", "y", "z"], "units": ["nm", "nm", "s"], "resolution": [4.0, 5.5, 30.0]},
-        dimension_names=("z", "y", "x"), writers=("tensorstore",), note="axes are in N5's order")  # fmt: skip
-    yield _array("gzip_zlib_zarr_python", "uint16", (3, 5, 7), (3, 3, 4), path="volume/data", writers=("zarr_python",),
-        note="numcodecs.Zlib: gzip with useZlib true, a zlib container")  # fmt: skip
-    yield _array("compression_lzma_alone", "uint16", (3, 5, 7), (3, 3, 4), path="volume/data", may_refuse=True,
-        writers=("zarr_python",),
-        note="`type` lzma: a private compression of zarr-python, here format 2 (LZMA alone)")  # fmt: skip
-    yield _case("dtype_bool", lambda: values("bool", (3, 5)), path="data", chunks=(2, 5), fill_value=False,
-        may_refuse=True, writers=("zarr_python",),
-        note="dataType bool is in no specification; zarr-python writes it all the same")  # fmt: skip
-    yield _case("zero_d", lambda: np.array(-7, "int32"), path="data", chunks=(), may_refuse=True,
-        writers=("zarr_python",), note="dimensions []; block header of 4 bytes under the key `0`")  # fmt: skip
-    # Java's lz4
-    yield _array("lz4_small_blocks", "uint16", (3, 40, 70), (3, 40, 40), path="data", writers=("lz4_java",),
-        note="blockSize 1024: several LZ4Blocks in each of 2 blocks")  # fmt: skip
-    yield _case("lz4_incompressible", lambda: noise(3 * 1000).reshape(3, 1000), path="data", chunks=(2, 1000),
-        writers=("lz4_java",), note="raw tokens (0x10)")  # fmt: skip
-    yield _case("lz4_large", _large, path="data", chunks=(70, 1000), writers=("lz4_java",),
-        note="int16: 140000 raw bytes a block are 3 LZ4Blocks of 65536, truncated end block")  # fmt: skip
-    yield _case("lz4_mixed_tokens", _half_noise, path="data", chunks=(1, 4096), writers=("lz4_java",),
-        note="compressed and raw LZ4Blocks in one block, blockSize 1024")  # fmt: skip
-    yield _array("lz4_flushed", "int32", (2, 50), (2, 50), path="data", writers=("lz4_java",),
-        note="flushed after every 100 bytes: LZ4Blocks shorter than blockSize")  # fmt: skip
-    yield _array("lz4_no_end_mark", "int32", (2, 50), (2, 50), path="data", writers=("lz4_java",), may_refuse=True,
-        note="Java's stream cut before the empty LZ4Block that closes it; all values are there")  # fmt: skip
-    for name, why in {
-        "lz4_bad_checksum": "one bit of the checksum changed",
-        "lz4_bad_payload": "one bit of a raw LZ4Block changed: only the checksum tells",
-        "lz4_truncated": "the stream ends inside an LZ4Block",
-        "lz4_short": "fewer values than the header says",
-        "lz4_long": "more values than the header says",
-        "lz4_huge_length": "an LZ4Block states a raw length of 2**31 - 1",
-        "lz4_bad_magic": "the magic of the second LZ4Block is wrong",
-    }.items():
-        yield _array(name, "int32", (2, 50), (2, 50), path="data", writers=("lz4_java",), error=why)
+    axes = {"axes": ["x", "y", "z"], "units": ["nm", "nm", "s"], "resolution": [4.0, 5.5, 30.0]}  # in N5's order
+    about = {"attributes": axes, "dimension_names": ("z", "y", "x"), "writers": ("tensorstore",)}
+    yield _array("axes_tensorstore", "uint8", (2, 3, 5), (2, 2, 5), compression="gzip", **about)
+    zarr: Dict[str, Any] = {"writers": ("zarr_python",)}
+    # numcodecs.Zlib: gzip with useZlib true, a zlib container
+    yield _array("gzip_zlib_zarr_python", "uint16", (3, 5, 7), (3, 3, 4), **volume, **zarr)
+    zarr["may_refuse"] = True
+    # `type` lzma: a private compression of zarr-python, here format 2 (LZMA alone)
+    yield _array("compression_lzma_alone", "uint16", (3, 5, 7), (3, 3, 4), **volume, **zarr)
+    # dataType bool is in no specification; zarr-python writes it all the same
+    yield _array("dtype_bool", "bool", (3, 5), (2, 5), fill_value=False, **zarr)
+    # dimensions []; block header of 4 bytes under the key `0`
+    yield _case("zero_d", lambda: np.array(-7, "int32"), chunks=(), **zarr)
+    java: Dict[str, Any] = {"writers": ("lz4_java",)}
+    # blockSize 1024: several LZ4Blocks in each of 2 blocks
+    yield _array("lz4_small_blocks", "uint16", (3, 40, 70), (3, 40, 40), **java)
+    # raw tokens (0x10)
+    yield _case("lz4_incompressible", lambda: noise(3 * 1000).reshape(3, 1000), chunks=(2, 1000), **java)
+    # int16: 140000 raw bytes a block are 3 LZ4Blocks of 65536, truncated end block
+    yield _case("lz4_large", _large, chunks=(70, 1000), **java)
+    # compressed and raw LZ4Blocks in one block, blockSize 1024
+    yield _case("lz4_mixed_tokens", _half_noise, chunks=(1, 4096), **java)
+    # flushed after every 100 bytes: LZ4Blocks shorter than blockSize
+    yield _array("lz4_flushed", "int32", (2, 50), (2, 50), **java)
+    # Java's stream cut before the empty LZ4Block that closes it; all values are there
+    yield _array("lz4_no_end_mark", "int32", (2, 50), (2, 50), may_refuse=True, **java)
+    for name in ("bad_checksum", "bad_payload", "truncated", "short", "long", "huge_length", "bad_magic"):
+        yield _array("lz4_" + name, "int32", (2, 50), (2, 50), error=True, **java)
 
 
 def _large() -> np.ndarray:
@@ -243,89 +205,47 @@ def _short_inner() -> np.ndarray:
 
 
 def _n5_hand_cases() -> Iterator[Case]:
-    hand: Dict[str, Any] = {"writers": ("hand",), "path": "data"}
+    """What they are for is said in `generate_n5_hand`."""
+    hand: Dict[str, Any] = {"writers": ("hand",)}
 
     def plain(name: str, **more: Any) -> Case:
-        return _array(name, "int16", (4, 6), (4, 3), **{**hand, **more})
+        return _array(name, "int16", (4, 6), (4, 3), **hand, **more)
 
     for compression in ("raw", "bzip2", "gzip", "xz"):
-        yield _case("spec_" + compression, _specification, chunks=(3, 2, 1), **hand,
-            note="the bytes printed in the specification")  # fmt: skip
-    # header
-    yield plain("mode1", note="varlength with the right number of elements")
-    yield plain("mode1_gzip", note="varlength with the right number of elements, gzip after the count")
-    yield plain("mode1_wrong_count", error="varlength: element count is not the product of the block's dimensions")
-    yield plain("mode2", error="mode 2 (object): mode and element count, no dimensions")
-    yield plain("mode2_with_dimensions", error="mode 2 (object) in the specification's spelling, with dimensions")
-    yield plain("mode3", error="unknown mode 3")
-    yield plain("header_ndim", error="header says 3 dimensions, the dataset has 2")
-    yield plain("header_ndim_huge", error="header says 65535 dimensions")
-    yield plain("header_block_too_large", error="block dimensions exceed blockSize")
-    yield plain("header_dimension_huge", error="block dimension 2**32 - 1")
-    yield plain("header_truncated", error="3 bytes: not even a header")
-    yield plain("header_only", error="header without payload")
-    yield plain("empty_file", error="0 bytes: present, so not a missing block")
-    yield plain("payload_short", error="raw payload one value short")
-    yield plain("payload_long", error="raw payload one value long")
-    yield plain("gzip_payload_short", error="decompressed payload one value short")
-    yield plain("gzip_payload_long", error="decompressed payload one value long")
-    yield plain("gzip_corrupt", error="gzip stream with a wrong checksum")
-    yield plain("gzip_truncated", error="gzip stream cut off")
-    yield plain("gzip_bomb", error="decompressed payload of 16 MB for a block of 24 bytes")
-    yield _array("padded_and_truncated", "int32", (4, 7, 5), (3, 4, 2), **hand,
-        note="end blocks padded to blockSize (with 77) and truncated ones in one dataset")  # fmt: skip
-    yield _array("padded_in_part", "int16", (5, 7), (3, 4), **hand,
-        note="end blocks longer than the dataset but shorter than blockSize")  # fmt: skip
-    yield _case("short_inner_block", _short_inner, chunks=(2, 3), may_refuse=True, **hand,
-        note="an inner block truncated as only end blocks may be: the rest is 0, or refused")  # fmt: skip
-    # compression metadata
-    yield plain("gzip_use_zlib", note="useZlib true: zlib container")
-    yield plain("gzip_use_zlib_false")
-    yield plain("gzip_no_level")
-    yield plain("gzip_level_minus_1")
-    yield plain("gzip_members", note="two gzip members in a row")
-    yield plain("old_compression_type_gzip", note="compressionType of N5 before 2.0")
-    yield plain("old_compression_type_raw", note="compressionType of N5 before 2.0")
-    yield plain("unknown_parameters", note="unknown member of compression")
-    yield _group("absent_parameters",
-        *[_child(c, "int16", (4, 6), (4, 3)) for c in ("gzip", "bzip2", "xz", "blosc", "zstd")],
-        writers=("hand",), note="compression is only {type}, and cname for blosc")  # fmt: skip
-    yield plain("blosc_java", note="as n5-blosc writes: typesize 1, shuffle as an integer, nthreads")
-    yield plain("zstd_no_content_size", note="as zstd-jni's stream writes: frame without content size")
-    yield plain("compression_jpeg", error="jpeg")
-    yield plain("compression_unknown", error="unknown compression type")
-    yield plain("compression_absent", error="neither compression nor compressionType")
-    # dataset metadata
-    yield plain("dtype_string", error="dataType string")
-    yield plain("dtype_object", error="dataType object")
-    yield plain("dtype_unknown", error="dataType float16")
-    yield plain("metadata_rank_mismatch", error="blockSize and dimensions differ in length")
-    yield plain("metadata_block_size_zero", error="blockSize 0")
-    yield plain("metadata_negative_dimension", error="negative dimension")
-    yield plain("metadata_fraction", error="dimension 6.5")
-    yield plain("metadata_not_json", error="attributes.json of the dataset is not JSON")
-    yield plain("metadata_not_object", error="attributes.json of the dataset is a JSON list")
-    yield plain("metadata_deep", error="100,000 nested brackets in attributes.json")
+        yield _case("spec_" + compression, _specification, chunks=(3, 2, 1), **hand)
+    for name in (
+        "mode1", "mode1_gzip", "gzip_use_zlib", "gzip_use_zlib_false", "gzip_no_level", "gzip_level_minus_1",
+        "gzip_members", "old_compression_type_gzip", "old_compression_type_raw", "unknown_parameters", "blosc_java",
+        "zstd_no_content_size", "version_absent", "version_absent_attributes", "version_snapshot", "version_minor",
+        "beyond_dataset",
+    ):  # fmt: skip
+        yield plain(name)
+    for name in (
+        "mode1_wrong_count", "mode2", "mode2_with_dimensions", "mode3", "header_ndim", "header_ndim_huge",
+        "header_block_too_large", "header_dimension_huge", "header_truncated", "header_only", "empty_file",
+        "payload_short", "payload_long", "gzip_payload_short", "gzip_payload_long", "gzip_corrupt", "gzip_truncated",
+        "gzip_bomb", "compression_jpeg", "compression_unknown", "compression_absent", "dtype_string", "dtype_object",
+        "dtype_unknown", "metadata_rank_mismatch", "metadata_block_size_zero", "metadata_negative_dimension",
+        "metadata_fraction", "metadata_not_json", "metadata_not_object", "metadata_deep", "version_5",
+    ):  # fmt: skip
+        yield plain(name, error=True)
+    for name, attributes in {
+        "axes_wrong_length": {"axes": ["x", "y", "z"], "units": ["nm"]},
+        "attributes_infinity": {"high": float("inf"), "low": float("-inf")},
+        "foreign_members": {"zarr_format": 2, "shape": [1], "fill_value": 5, "chunks": None},
+    }.items():
+        yield plain(name, attributes=attributes)
     yield plain("axes", attributes={"axes": ["x", "y"], "units": "nm"}, dimension_names=("y", "x"))
-    yield plain("axes_wrong_length", attributes={"axes": ["x", "y", "z"], "units": ["nm"]})
-    yield plain(
-        "attributes_infinity", attributes={"high": float("inf"), "low": float("-inf")}, note="bare Infinity tokens"
-    )
-    yield plain("foreign_members", attributes={"zarr_format": 2, "shape": [1], "fill_value": 5, "chunks": None},
-        note="user attributes named like Zarr's")  # fmt: skip
-    # container
-    yield plain("version_absent", note="no attributes.json at the root")
-    yield plain("version_absent_attributes", note="root attributes without n5")
-    yield plain("version_snapshot", note="2.1.0-SNAPSHOT")
-    yield plain("version_minor", note="4.9.1")
-    yield plain("version_5", error="n5 5.0.0")
-    # blocks
-    yield _array("all_missing", "float32", (4, 6), (2, 3), missing=((0, 0), (0, 1), (1, 0), (1, 1)), **hand)
-    yield plain("beyond_dataset", note="blocks at 2/0, 0/2 and 7/7, outside the grid: ignored")
+    yield _array("padded_and_truncated", "int32", (4, 7, 5), (3, 4, 2), **hand)
+    yield _array("padded_in_part", "int16", (5, 7), (3, 4), **hand)
+    yield _case("short_inner_block", _short_inner, chunks=(2, 3), may_refuse=True, **hand)
+    children = [_child(c, "int16", (4, 6), (4, 3)) for c in ("gzip", "bzip2", "xz", "blosc", "zstd")]
+    yield _group("absent_parameters", *children, **hand)
+    yield _array("all_missing", "float32", (4, 6), (2, 3), missing=tuple(np.ndindex(2, 2)), **hand)
     yield _case("zero_length_axis", lambda: np.zeros((3, 0), "int16"), chunks=(2, 3), **hand)
-    yield _group("groups", _sub("a"), _sub("a/b"), _sub("a/b/c", deep=1), _sub("0"),
-        _child("0/1", "int16", (4, 6), (4, 3)), _child("a/b/data", "int16", (4, 6), (4, 3)), writers=("hand",),
-        note="directories without attributes.json are groups, numbers are legal names")  # fmt: skip
+    # directories without attributes.json are groups, numbers are legal names
+    children = [_child(path, "int16", (4, 6), (4, 3)) for path in ("0/1", "a/b/data")]
+    yield _group("groups", _sub("a"), _sub("a/b"), _sub("a/b/c", deep=1), _sub("0"), *children, **hand)
 
 
 # --------------------------------------------------------------------------------------------------------------
@@ -359,148 +279,90 @@ GZIP_URIS = {
 }
 
 
+CODEC_NODES = ("absent", "empty", "gzip", "gzip_no_configuration", "blosc", "blosc_noshuffle", "blosc_bitshuffle",
+    "endian_big", "endian_little", "endian_big_gzip", "endian_big_blosc", "gzip_gzip", "gzip_members")  # fmt: skip
+
+
 def _raw(itemsize: int) -> np.ndarray:
     return (np.arange(15 * itemsize, dtype="u1") + 1).view("V%d" % itemsize).reshape(3, 5)
 
 
 def _draft_hand_cases() -> Iterator[Case]:
+    """What most are for is said in `generate_draft_hand`."""
     draft: Dict[str, Any] = {"format": "zarr_v3_draft", "writers": ("hand",)}
+    root = {"path": "", **draft}
 
     def plain(name: str, **more: Any) -> Case:
-        return _array(name, "int16", (7, 5), (4, 3), **{"path": "foo/baz", **draft, **more})
+        return _array(name, "int16", (7, 5), (4, 3), path="foo/baz", **draft, **more)
 
-    def node(path: str, chunks: Tuple[int, ...] = (4, 3), **more: Any) -> Case:
-        return _child(path, "int16", (4, 5), chunks, **more)
+    def node(path: str, chunks: Tuple[int, ...] = (4, 3)) -> Case:
+        return _child(path, "int16", (4, 5), chunks)
 
-    yield plain("basic", attributes={"foo": 42, "bar": "apples", "baz": [1, 2, 3, 4]},
-        note="padding holds 99: no values of the array")  # fmt: skip
-    yield _group("dtypes", *[_child(d, d, (3, 5), (2, 5), fill_value=0) for d in DRAFT_DTYPES], **draft)
-    yield _group("dtypes_numpy",
-        *[_child(n, np.dtype(s).newbyteorder("="), (3, 5), (2, 5)) for n, s in NUMPY_SPELLINGS.items()],
-        note="as in the draft's examples; > stores big-endian without an endian codec", **draft)  # fmt: skip
-    for bits in (16, 24):
-        yield _case("raw_r%d" % bits, lambda n=bits // 8: _raw(n), path="r", chunks=(2, 5),
-            fill_value=np.zeros((), "V%d" % (bits // 8))[()], **draft)  # fmt: skip
-    yield _array(
-        "extension_fallback", "int64", (3, 5), (2, 5), path="time", note="unknown extension, fallback int64", **draft
-    )
-    yield _array(
-        "extension_fallback_numpy",
-        "int64",
-        (3, 5),
-        (2, 5),
-        path="time",
-        **draft,
-        note="the draft's datetime example with a legal fill value, fallback <i8; a reader that knows the extension gives M8[ns], same bits",
-    )
-    yield _array(
-        "extension_fallback_list", "float32", (3, 5), (2, 5), path="time", note="first known of a list", **draft
-    )
-    yield plain("extension_no_fallback", error="unknown data type extension without fallback")
-    yield plain("extension_unknown_fallback", error="unknown data type extension, unknown fallback")
-    yield plain("dtype_unknown", error="data type float128")
-    yield plain("dtype_r12", error="r12 is no multiple of 8")
-    yield _array("layout_f", "int32", (4, 7, 5), (3, 3, 2), path="f", note="raw", **draft)
-    yield _array("layout_f_endian_gzip", "int32", (4, 7, 5), (3, 3, 2), path="f", **draft)
-    yield _group("gzip_uris", *[node(n) for n in GZIP_URIS], note="spellings of one codec", **draft)
-    yield _group(
-        "codecs",
-        *[
-            node(n)
-            for n in (
-                "absent",
-                "empty",
-                "gzip",
-                "gzip_no_configuration",
-                "blosc",
-                "blosc_noshuffle",
-                "blosc_bitshuffle",
-                "endian_big",
-                "endian_little",
-                "endian_big_gzip",
-                "endian_big_blosc",
-                "gzip_gzip",
-                "gzip_members",
-            )
-        ],
-        _child("endian_complex", "complex64", (3, 5), (2, 5)),
-        _child("endian_int8", "int8", (3, 5), (2, 5)),
-        **draft,
-    )
-    yield plain("codec_unknown", error="unknown codec")
-    yield plain("codec_not_purl", error="a gzip of somebody else: the URI, not its last word, names a codec")
-    yield _group(
-        "fills",
-        *[_child(n, d, (3, 5), (3, 3), fill_value=v, missing=((0, 1),)) for n, (d, _, v) in FILLS.items()],
-        **draft,
-    )
-    for name, why in {
-        "fill_null": "fill_value null",
-        "fill_absent": "no fill_value",
-        "fill_short_hex": "0x1 is not padded to the type's size",
-        "fill_fraction": "1.5 for an integer",
-        "fill_range": "40000 for int16",
-        "fill_null_datetime": "the draft's datetime example as printed",
-    }.items():
-        yield plain(name, error=why)
-    yield _group("separators", node("slash", (3, 3)), node("dot", (3, 3)), **draft)
-    yield plain("separator_dash", error="separator -")
-    yield plain("suffix_meta", note="metadata_key_suffix .meta")
-    yield plain("suffix_empty", note="metadata_key_suffix is empty: meta/foo/baz.array")
-    yield plain("metadata_encoding_extension", error="unknown metadata encoding extension")
-    yield plain("metadata_encoding_type", error="metadata_encoding type cbor")
-    yield _group("groups", _sub("explicit", spam="ham", eggs=42), _sub("explicit/empty"),
-        node("explicit/data"), _sub("implicit"), _sub("implicit/deep"), node("implicit/deep/data"), node("top"),
-        attributes={"title": "golden"}, **draft)  # fmt: skip
-    yield _group("implicit_root", _sub("a"), _sub("a/b"), node("a/b/data"), note="no group document at all", **draft)
-    yield _group("specification_listing", _sub("foo"), _sub("foo/bar"), _sub("foo/baz"), node("foo/baz/qux"),
-        note="the draft's listing example, with the keys as the storage keys section has them", **draft)  # fmt: skip
-    yield _group("node_names", *[node(n) for n in ("x.array", "v1.2_a-B", "c", "array", "foo.group.json")],
-        _sub("data"), node("data/c0"), _sub("meta"), node("meta/root"), _sub("y.group"),
-        note="legal names that look like something else", **draft)  # fmt: skip
-    yield _group("array_and_prefix", node("foo"),
-        note="meta/foo.array.json beside meta/foo/bar.array.json: foo is the array", **draft)  # fmt: skip
-    yield _array("root_array", "int16", (7, 5), (3, 2), attributes={"name": "root"}, **draft)
-    yield _case("zero_d", lambda: np.array(2.5, "float64"), path="scalar", chunks=(), **draft, note="data/scalar/c")
-    yield _case("zero_d_missing", lambda: np.array(9, "int32"), path="scalar", chunks=(), fill_value=9,
-        missing=((),), **draft)  # fmt: skip
-    yield _case("zero_d_root", lambda: np.array(-3, "int8"), chunks=(), **draft, note="data/c")
-    yield plain("missing_chunks", fill_value=-9, missing=((0, 0), (1, 1)))
-    yield plain("all_missing", fill_value=-9, missing=tuple(np.ndindex(2, 2)), note="no data/ at all")
-    yield _case("zero_length_axis", lambda: np.zeros((0, 5), "int16"), path="foo/baz", chunks=(3, 2), **draft)
-    yield _case("zero_length_chunk", lambda: np.zeros((0, 5), "int16"), path="foo/baz", chunks=(0, 2), **draft,
-        note="chunk length 0 on the empty axis; a reader may report another length")  # fmt: skip
+    for name in (
+        "suffix_meta", "suffix_empty", "extension_entry_ignored", "extension_array_ignored",
+        "storage_transformers_empty", "version_3_1",
+    ):  # fmt: skip
+        yield plain(name)
+    for name in (
+        "extension_no_fallback", "extension_unknown_fallback", "dtype_unknown", "dtype_r12", "codec_unknown",
+        "codec_not_purl", "fill_null", "fill_absent", "fill_short_hex", "fill_fraction", "fill_range",
+        "fill_null_datetime", "separator_dash", "metadata_encoding_extension", "metadata_encoding_type",
+        "extension_entry_required", "extension_entry_unsaid", "extension_array_required", "extension_array_unsaid",
+        "unknown_array_member", "unknown_array_member_lenient", "storage_transformers", "chunk_grid_extension",
+        "memory_layout_extension", "rank_mismatch", "chunk_zero", "version_4", "version_foreign", "chunk_short",
+        "chunk_long", "chunk_empty", "chunk_gzip_corrupt", "array_not_json", "array_not_object", "entry_not_json",
+    ):  # fmt: skip
+        yield plain(name, error=True)
+    yield _group("unknown_group_member", error=True, **draft)
+    # 3.1 entry point with an unknown member: the draft says both ignore and fail
+    yield plain("version_3_1_member", may_refuse=True)
+    # padding holds 99: no values of the array
+    yield plain("basic", attributes={"foo": 42, "bar": "apples", "baz": [1, 2, 3, 4]})
     yield plain("attributes", attributes=NESTED_ATTRIBUTES)
-    yield plain("extension_entry_ignored", note="must_understand false at the entry point")
-    yield plain("extension_array_ignored", note="must_understand false at the array")
-    yield plain("extension_entry_required", error="must_understand true at the entry point")
-    yield plain("extension_entry_unsaid", error="must_understand absent at the entry point")
-    yield plain("extension_array_required", error="must_understand true at the array")
-    yield plain("extension_array_unsaid", error="must_understand absent at the array")
-    yield plain("unknown_array_member", error="unknown member of the array document")
-    yield plain(
-        "unknown_array_member_lenient",
-        error="unknown member with must_understand false: the draft knows no such way out",
-    )
-    yield _group("unknown_group_member", error="unknown member of the group document", **draft)
-    yield plain("storage_transformers_empty")
-    yield plain("storage_transformers", error="unknown storage transformer")
-    yield plain("chunk_grid_extension", error="unknown chunk grid")
-    yield plain("memory_layout_extension", error="unknown chunk memory layout")
-    yield plain("rank_mismatch", error="chunk_shape and shape differ in length")
-    yield plain("chunk_zero", error="chunk length 0 on an axis that is not empty")
-    yield plain("version_3_1")
-    yield plain("version_3_1_member", may_refuse=True,
-        note="3.1 entry point with an unknown member: the draft says both ignore and fail")  # fmt: skip
-    yield plain("version_4", error="core/4.0")
-    yield plain("version_foreign", error="zarr_format is another URI")
-    yield plain("chunk_short", error="chunk one value short")
-    yield plain("chunk_long", error="chunk one value long")
-    yield plain("chunk_empty", error="chunk of 0 bytes: present, so not missing")
-    yield plain("chunk_gzip_corrupt", error="gzip chunk with a wrong checksum")
-    yield plain("array_not_json", error="array document is not JSON")
-    yield plain("array_not_object", error="array document is a JSON list")
-    yield plain("entry_not_json", error="zarr.json is not JSON")
+    yield plain("missing_chunks", fill_value=-9, missing=((0, 0), (1, 1)))
+    # no data/ at all
+    yield plain("all_missing", fill_value=-9, missing=tuple(np.ndindex(2, 2)))
+    yield _group("dtypes", *[_child(d, d, (3, 5), (2, 5)) for d in DRAFT_DTYPES], **draft)
+    # as in the draft's examples; > stores big-endian without an endian codec
+    children = [_child(n, np.dtype(s).newbyteorder("="), (3, 5), (2, 5)) for n, s in NUMPY_SPELLINGS.items()]
+    yield _group("dtypes_numpy", *children, **draft)
+    for size in (2, 3):
+        about = {"path": "r", "fill_value": np.zeros((), "V%d" % size)[()], **draft}
+        yield _case("raw_r%d" % (8 * size), lambda n=size: _raw(n), chunks=(2, 5), **about)
+    # a reader that knows the extension of the second gives M8[ns], same bits
+    for name, dtype in {"": "int64", "_numpy": "int64", "_list": "float32"}.items():
+        yield _array("extension_fallback" + name, dtype, (3, 5), (2, 5), path="time", **draft)
+    yield _array("layout_f", "int32", (4, 7, 5), (3, 3, 2), path="f", **draft)
+    yield _array("layout_f_endian_gzip", "int32", (4, 7, 5), (3, 3, 2), path="f", **draft)
+    # spellings of one codec
+    yield _group("gzip_uris", *[node(n) for n in GZIP_URIS], **draft)
+    endian = [_child("endian_complex", "complex64", (3, 5), (2, 5)), _child("endian_int8", "int8", (3, 5), (2, 5))]
+    yield _group("codecs", *[node(n) for n in CODEC_NODES], *endian, **draft)
+    fills = [_child(n, d, (3, 5), (3, 3), fill_value=v, missing=((0, 1),)) for n, (d, _, v) in FILLS.items()]
+    yield _group("fills", *fills, **draft)
+    yield _group("separators", node("slash", (3, 3)), node("dot", (3, 3)), **draft)
+    explicit = _sub("explicit", spam="ham", eggs=42), _sub("explicit/empty"), node("explicit/data")
+    implicit = _sub("implicit"), _sub("implicit/deep"), node("implicit/deep/data")
+    yield _group("groups", *explicit, *implicit, node("top"), attributes={"title": "golden"}, **draft)
+    # no group document at all
+    yield _group("implicit_root", _sub("a"), _sub("a/b"), node("a/b/data"), **draft)
+    # the draft's listing example, with the keys as the storage keys section has them
+    yield _group("specification_listing", _sub("foo"), _sub("foo/bar"), _sub("foo/baz"), node("foo/baz/qux"), **draft)
+    # legal names that look like something else
+    arrays = [node(n) for n in ("x.array", "v1.2_a-B", "c", "array", "foo.group.json", "data/c0", "meta/root")]
+    yield _group("node_names", *arrays, _sub("data"), _sub("meta"), _sub("y.group"), **draft)
+    # meta/foo.array.json beside meta/foo/bar.array.json: foo is the array
+    yield _group("array_and_prefix", node("foo"), **draft)
+    yield _array("root_array", "int16", (7, 5), (3, 2), attributes={"name": "root"}, **root)
+    # data/scalar/c
+    scalar = {"path": "scalar", "chunks": (), **draft}
+    yield _case("zero_d", lambda: np.array(2.5, "float64"), **scalar)
+    yield _case("zero_d_missing", lambda: np.array(9, "int32"), fill_value=9, missing=((),), **scalar)
+    # data/c
+    yield _case("zero_d_root", lambda: np.array(-3, "int8"), chunks=(), **root)
+    # chunk length 0 on the empty axis; a reader may report another length
+    for name, chunks in {"zero_length_axis": (3, 2), "zero_length_chunk": (0, 2)}.items():
+        yield _case(name, lambda: np.zeros((0, 5), "int16"), path="foo/baz", chunks=chunks, **draft)
 
 
 def hidden() -> Case:
@@ -563,55 +425,49 @@ def _experimental_cases() -> Iterator[Case]:
     def node(path: str, **more: Any) -> Case:
         return _child(path, "int16", (4, 5), (3, 3), **more)
 
-    yield _group(
-        "experimental_dtypes",
-        *[_child(experimental_name(s), np.dtype(s).newbyteorder("="), (3, 5), (2, 5)) for s in NATIVE_SPELLINGS],
-        **draft,
-    )
-    yield _group(
-        "experimental_extension_dtypes",
-        *[
-            _case(n, make, path=n, chunks=(2, 5), fill_value=np.zeros((), make().dtype)[()])
-            for n, make in EXTENSION_DTYPES.items()
-        ],
-        note="data_type {extension, type, fallback: null}: the type is numpy's",
-        **draft,
-    )
-    yield _case("experimental_structured", _records, path="data", chunks=(2, 5),
-        fill_value=np.zeros((), _records().dtype)[()], may_refuse=True, **draft)  # fmt: skip
-    yield _case("experimental_object", _objects, path="data", chunks=(2, 5), fill_value="", may_refuse=True,
-        **draft, note="vlen-utf8 in attributes.filters")  # fmt: skip
-    yield _group("experimental_compressors", *[node(n) for n in EXPERIMENTAL_COMPRESSORS], **draft)
-    yield _case("experimental_filters", _filtered, path="data", chunks=(3, 2), **draft,
-        note="delta in attributes.filters, v2 style, then zlib")  # fmt: skip
-    yield _group("experimental_separators", node("slash"), node("dot"), **draft)
+    def group(name: str, *nodes: Case, **more: Any) -> Case:
+        return _group("experimental_" + name, *nodes, **draft, **more)
+
+    names = {experimental_name(s): np.dtype(s).newbyteorder("=") for s in NATIVE_SPELLINGS}
+    yield group("dtypes", *[_child(name, dtype, (3, 5), (2, 5)) for name, dtype in names.items()])
+    # data_type {extension, type, fallback: null}: the type is numpy's
+    zeros = {name: np.zeros((), make().dtype)[()] for name, make in EXTENSION_DTYPES.items()}
+    extensions = EXTENSION_DTYPES.items()
+    children = [_case(n, make, path=n, chunks=(2, 5), fill_value=zeros[n]) for n, make in extensions]
+    yield group("extension_dtypes", *children)
+    refused: Dict[str, Any] = {"may_refuse": True, **draft}
+    fill = np.zeros((), _records().dtype)[()]
+    yield _case("experimental_structured", _records, chunks=(2, 5), fill_value=fill, **refused)
+    # vlen-utf8 in attributes.filters
+    yield _case("experimental_object", _objects, chunks=(2, 5), fill_value="", **refused)
+    yield group("compressors", *[node(n) for n in EXPERIMENTAL_COMPRESSORS])
+    # delta in attributes.filters, v2 style, then zlib
+    yield _case("experimental_filters", _filtered, chunks=(3, 2), **draft)
+    yield group("separators", node("slash"), node("dot"))
     yield _array("experimental_order_f", "int32", (4, 7, 5), (3, 3, 2), path="f", **draft)
-    yield _group(
-        "experimental_fills",
-        *[
-            _child(n, d, (3, 5), (2, 2), fill_value=v, missing=((0, 1), (1, 2)))
-            for n, (d, v) in EXPERIMENTAL_FILLS.items()
-        ],
-        note='bare "Infinity" strings, no plus sign',
-        **draft,
-    )
-    yield _array("experimental_fill_null", "int16", (4, 5), (3, 3), path="data", missing=((0, 1),), fill_value=None, may_refuse=True,
-        **draft, note="fill_value null: illegal in the draft, zeros in zarr-python")  # fmt: skip
-    yield _case("experimental_zero_d", lambda: np.array(2.5, "float64"), path="scalar", chunks=(), **draft,
-        note="data/root/scalar/c0")  # fmt: skip
-    yield _array("experimental_root_array", "int16", (7, 5), (3, 2), attributes={"name": "root"}, **draft,
-        note="meta/root.array.json")  # fmt: skip
-    yield _group("experimental_groups", _sub("explicit", spam="ham", eggs=42),
-        _sub("explicit/empty"), node("explicit/data", attributes=NESTED_ATTRIBUTES), _sub("implicit"),
-        _sub("implicit/deep"), node("implicit/deep/data"), attributes={"title": "golden"}, **draft)  # fmt: skip
-    yield _group("experimental_consolidated", _sub("g", unit="m"),
-        node("g/data", attributes={"a": 1}), node("top"), _sub("consolidated"),
-        note="meta/root/consolidated/.zmetadata; zarr-python leaves an explicit group `consolidated` behind",
-        **draft)  # fmt: skip
-    yield _array("experimental_dimensions", "float32", (4, 5), (3, 3), path="temperature", dimension_names=("y", "x"),
-        attributes={"units": "K"}, **draft, note="_ARRAY_DIMENSIONS, as xarray writes")  # fmt: skip
-    yield _array("experimental_sharding", "int16", (7, 5), (3, 2), shards=(6, 4), path="data", **draft,
-        note="storage transformer `indexed` of zarr-python, 2x2 chunks a shard")  # fmt: skip
+    # bare "Infinity" strings, no plus sign
+    missing, fills = ((0, 1), (1, 2)), EXPERIMENTAL_FILLS.items()
+    yield group("fills", *[_child(n, d, (3, 5), (2, 2), fill_value=v, missing=missing) for n, (d, v) in fills])
+    # fill_value null: illegal in the draft, zeros in zarr-python
+    about = {"missing": ((0, 1),), "fill_value": None, **refused}
+    yield _array("experimental_fill_null", "int16", (4, 5), (3, 3), **about)
+    # data/root/scalar/c0
+    yield _case("experimental_zero_d", lambda: np.array(2.5, "float64"), path="scalar", chunks=(), **draft)
+    # meta/root.array.json
+    about = {"path": "", "attributes": {"name": "root"}, **draft}
+    yield _array("experimental_root_array", "int16", (7, 5), (3, 2), **about)
+    explicit = node("explicit/data", attributes=NESTED_ATTRIBUTES)
+    implicit = _sub("implicit"), _sub("implicit/deep"), node("implicit/deep/data")
+    subs = _sub("explicit", spam="ham", eggs=42), _sub("explicit/empty")
+    yield group("groups", *subs, explicit, *implicit, attributes={"title": "golden"})
+    # meta/root/consolidated/.zmetadata; zarr-python leaves an explicit group `consolidated` behind
+    subs, data = (_sub("g", unit="m"), _sub("consolidated")), node("g/data", attributes={"a": 1})
+    yield group("consolidated", *subs, data, node("top"))
+    # _ARRAY_DIMENSIONS, as xarray writes
+    about = {"path": "temperature", "dimension_names": ("y", "x"), "attributes": {"units": "K"}, **draft}
+    yield _array("experimental_dimensions", "float32", (4, 5), (3, 3), **about)
+    # storage transformer `indexed` of zarr-python, 2x2 chunks a shard
+    yield _array("experimental_sharding", "int16", (7, 5), (3, 2), shards=(6, 4), **draft)
 
 
 CASES: Dict[str, Case] = {}  # key: "<format>/<case name>"
