@@ -32,7 +32,7 @@ Action = Callable[[MemoryStore], Any]
 
 DEPTH = 100_000
 GIB = 1 << 30
-ZEROS = bytes(64 << 20)
+ZEROS = bytes(8 << 20)
 
 
 def js(document: Any) -> bytes:
@@ -320,7 +320,7 @@ CASES: dict[str, tuple[Files, Action]] = {
     "codec: delta of objects": (v2(bytes(256), filters=[{"id": "delta", "dtype": "|O"}]), whole),
     "codec: astype to V0": (v2(bytes(256), filters=[{"id": "astype", "encode_dtype": "|V0", "decode_dtype": "<i4"}]), whole),
     "codec: lzma filters": (v2(b"x", compressor={"id": "lzma", "format": 3, "filters": [{"id": 10**9}]}), whole),
-    "codec: 10,000 compressors, one bad": (v2(gzip.compress(bytes(256)), filters=[{"id": "gzip"}] * 10_000), whole),
+    "codec: 2,000 compressors, one bad": (v2(gzip.compress(bytes(256)), filters=[{"id": "gzip"}] * 2_000), whole),
     "codec: level of a million letters": (v3(codecs=[BYTES, {"name": "gzip", "configuration": {"level": "x" * 10**6}}]), whole),
     "codec: unknown": (v2(bytes(256), compressor={"id": "x" * 10**6}), whole),
 }  # fmt: skip
@@ -337,19 +337,21 @@ FINE: dict[str, tuple[Files, Action]] = {
     "absent shard of 10^9 chunks": (v3(shape=[10**9], chunk_grid=regular(10**9), codecs=[sharding([1])]), first),
     "N5 of 2^60": (n5(dimensions=[2**60]), first),
     **{
-        f"groups 1050 deep, {name}": (nested_groups(1050), action)
-        for name, action in {"tree": walked, "converted": converted, "verified": verified, "checked": cm.check, "consolidated": cm.consolidate}.items()
-    },
-    **{
         f"10^17 chunks, {name}": (v3(shape=[10**18], chunk_grid=regular(10)), action)
-        for name, action in {"checked": cm.check, "converted": converted, "rechunked": rechunked, "verified": verified}.items()
+        for name, action in {"checked": cm.check, "converted": converted, "verified": verified}.items()
     },
+    "10^12 chunks, rechunked": (v3(shape=[10**18], chunk_grid=regular(2**20)), rechunked),
     "scale of 0": (v2(bytes(256), filters=[{"id": "fixedscaleoffset", "scale": 0, "offset": 0, "dtype": "<f4", "astype": "<f4"}], dtype="<f4"), whole),
     "delta that overflows": (v2(b"\xff\x7f\xff\x7f" * 64, filters=[{"id": "delta", "dtype": "<i4"}]), whole),
     "floats that are no integers": (v2(b"\x00\x00\xc0\x7f" * 64, filters=[{"id": "astype", "encode_dtype": "<f4", "decode_dtype": "<i4"}]), whole),
     "doubles that are no floats": (v2(b"\xff\xff\xff\xff\xff\xff\xef\x7f" * 64, dtype="<f4", filters=[{"id": "astype", "encode_dtype": "<f8", "decode_dtype": "<f4"}]), whole),
 }  # fmt: skip
 """These hold what they say, or nonsense that is values all the same: they must work, as cheaply and without a warning."""
+
+DEEP: dict[str, Action] = {
+    "tree": walked, "converted": converted, "verified": verified, "checked": cm.check, "consolidated": cm.consolidate,
+}  # fmt: skip
+"""What does not call itself for each level of `nested_groups`."""
 
 
 def run(files: Files, action: Action) -> Any:

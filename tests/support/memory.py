@@ -1,5 +1,7 @@
-"""What a call allocates, at most."""
+"""What a call allocates, at most, and how deep it calls."""
 
+import inspect
+import sys
 import tracemalloc
 from contextlib import contextmanager
 
@@ -14,3 +16,14 @@ def peak_below(n_bytes):
     finally:
         tracemalloc.stop()
     assert peak < n_bytes
+
+
+@contextmanager
+def calls_no_deeper_than(n_frames):
+    """Raise RecursionError where what is done inside calls deeper: what follows each level of a hierarchy does."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack(0)) + n_frames)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)

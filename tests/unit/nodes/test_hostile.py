@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 from support import hostile
 from support.cases import cases
+from support.memory import calls_no_deeper_than
 
 import chunkmill as cm
 
@@ -31,6 +32,13 @@ def test_one_error(kind):
 def test_no_error():
     for files, action in hostile.FINE.values():
         hostile.run(files, action)
+
+
+def test_groups_deeper_than_the_stack(subtests):
+    for name, action in hostile.DEEP.items():
+        hostile.run(hostile.nested_groups(2), action)  # imports all that it needs
+        with subtests.test(name), calls_no_deeper_than(200):
+            hostile.run(hostile.nested_groups(220), action)
 
 
 def test_what_is_fine_reads_as_it_should():

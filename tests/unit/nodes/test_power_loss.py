@@ -27,7 +27,8 @@ def fsync(request):
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr("chunkmill.journal.journal.CHECK_SECONDS", 0)  # no task of the dead is left to wait for
     folder = tmp_path / "disk"
     folder.mkdir()
     return folder
@@ -148,21 +149,20 @@ def test_a_new_array_is_whole_or_an_error(folder, tmp_path, fsync):
                 assert isinstance(found, ChunkmillError) or is_any_of(found, key, OLD), (state, key)
 
 
-def check_resumed(disk, run, *paths):
+def check_resumed(disk, run, path=""):
     """Run a job again in each state: the target is right, and some of the states are resumed."""
     n_resumed = 0
     for state in sorted(disk.states.iterdir()):
         with contextlib.suppress(NodeExists):  # it was over
             n_resumed += run(state).n_resumed > 0
-        for path in paths or ("",):
-            np.testing.assert_array_equal(cm.open_array(state / "x.zarr", path)[...], OLD, err_msg=str(state))
+        np.testing.assert_array_equal(cm.open_array(state / "x.zarr", path)[...], OLD, err_msg=str(state))
     assert n_resumed
 
 
 RUNS = {
-    "convert": lambda source, target: cm.convert(source, target, format="zarr3", chunks=(4, 4)),
+    "convert": lambda source, target: cm.convert(source, target, format="zarr3", chunks=(8, 4)),
     "spill": lambda source, target: cm.rechunk(source, target, chunks=(8, 4), strategy="spill"),
-    "write": lambda _, target: cm.to_store(da.from_array(OLD, chunks=(4, 8)), target, chunks=4, mode="w", resume=True),
+    "write": lambda _, target: cm.to_store(da.from_array(OLD, chunks=(4, 8)), target, mode="w", resume=True),
 }
 
 
@@ -188,16 +188,15 @@ def test_a_job_is_complete_where_its_document_is_and_resumes(folder, tmp_path, f
 @pytest.mark.parametrize(("fmt", "options"), [("zarr3", {"overwrite": True}), ("n5", {})], ids=["overwriting", "new"])
 def test_documents_that_were_lost_are_written_by_the_run_that_resumes(folder, tmp_path, fmt, options):
     """Of groups above, groups and arrays: each was an error that named no way out, with all chunks stored."""
-    for name in ("a", "b"):
-        cm.to_store(OLD, tmp_path / "source.zarr", f"g/{name}", chunks=(8, 8), codecs=[])
+    cm.to_store(OLD, tmp_path / "source.zarr", "g/a", codecs=[])
 
     def run(at):
         target = (at / "x.zarr", "above")
         return cm.convert((tmp_path / "source.zarr", "g"), target, format=fmt, codecs="raw", **options)
 
-    with recorded_crashes(folder, tmp_path / "states", with_zeros=True) as disk:
+    with recorded_crashes(folder, tmp_path / "states") as disk:
         run(folder)
-    check_resumed(disk, run, "above/a", "above/b")
+    check_resumed(disk, run, "above/a")
 
 
 def test_a_zip_file_is_replaced_by_a_synced_one(folder, tmp_path, fsync):

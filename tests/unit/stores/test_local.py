@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 import errno
-import inspect
 import multiprocessing
 import ntpath
 import os
 import pickle
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.cases import cases
+from support.memory import calls_no_deeper_than
 from support.servers import FORK_WARNING
 from support.systems import NEEDS_DESCRIPTORS, NEEDS_FLOCK, NEEDS_FORK, NEEDS_NEW_NAMES, NEEDS_PIPES
 
@@ -250,13 +249,9 @@ def test_folders_deeper_than_the_stack(store, tmp_path, monkeypatch):
     now = time.time()
     monkeypatch.setattr(posix_file.time, "time", lambda: now + 3700)
     monkeypatch.setattr(posix_file, "_now_in", lambda _: now + 3700)
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(len(inspect.stack(0)) + 100)
-    try:
+    with calls_no_deeper_than(100):
         assert list(store.list_prefix("")) == [f"{key}k"]
         assert len(store.sweep()) == 1
-    finally:
-        sys.setrecursionlimit(limit)
     assert not partial.exists()
 
 
