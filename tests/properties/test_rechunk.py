@@ -63,7 +63,7 @@ def test_a_rechunk_is_the_identity_and_what_its_plan_foresees_happens(shape, str
         report = plan.run()
     np.testing.assert_array_equal(cm.open_array(target)[...], values)
     assert not [key for key in target.list_prefix("") if "chunkmill" in key]
-    assert report.n_requests == plan.n_requests
+    assert report.n_requests == plan.n_requests == sum(stage.n_requests for stage in plan.stages)
     assert report.bytes_temporary == plan.bytes_temporary == plan.bytes_temporary_read
     assert report.bytes_written == plan.bytes_written
     assert report.read_amplification == pytest.approx(plan.read_amplification)

@@ -38,6 +38,7 @@ CONTRACTS = {
     "formats": [_GOLDEN, "tests/properties/test_formats.py", "tests/properties/test_n5.py"],
     "codecs": [_GOLDEN, "tests/properties/test_codecs.py"],
     "references": ["tests/properties/test_references.py"],
+    "conversion": ["tests/properties/test_rechunk.py", "tests/properties/test_convert.py"],
 }
 _NOTHING = 5  # pytest's, where no test was collected
 

@@ -21,7 +21,6 @@ from chunkmill.conversion.estimate import (
 )
 from chunkmill.errors import JobError
 from chunkmill.jobs.job import Job
-from chunkmill.nodes.array import Array
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS
 from chunkmill.runtime.worker_memory import THREAD_OVERHEAD, Worker
 from chunkmill.stores.local import LocalStore
@@ -79,16 +78,6 @@ def test_by_default_arrays_that_are_rechunked_must_fit_next_to_larger_ones_that_
         Job.fitted(work, Worker(1, 1, 1))
 
 
-def test_the_fingerprint_is_that_of_the_plan():
-    array = array_of(shape=(640,), chunks=(10,))
-    first, again = plan_of(array), plan_of(array)
-    assert first.job.fingerprint == again.job.fingerprint
-    other = plan_of(Array(array.stored.with_store(RecordingStore(array.store))))
-    assert other.job.fingerprint == first.job.fingerprint
-    array.store.set("zarr.json", array.store.get("zarr.json"))  # made again: chunks may be others
-    assert plan_of(array).job.fingerprint != first.job.fingerprint
-
-
 def test_rows_and_strategies_of_a_group():
     cm.create_group(store := MemoryStore())
     cm.create_array(store, "x", shape=(8, 8), chunks=(2, 2), dtype="u1")
@@ -131,16 +120,6 @@ def test_smaller_groups_need_less_memory(target):
     assert memory.n_bytes <= smallest
     assert task_memory(old.stored, new.stored, fitted, smallest).n_bytes <= smallest
     assert fit_memory(old.stored, new.stored, action, 1 << 40)[0] == action
-
-
-def test_stores_with_latency_fetch_ahead_as_far_as_the_budget_allows():
-    old, new, action = pair()
-    remote = RecordingStore(old.store)
-    remote.is_remote = True
-    far = old.stored.with_store(remote)
-    assert task_memory(old.stored, new.stored, action).n_ahead == 0
-    least = task_memory(far, new.stored, action, 1)
-    assert (least.n_ahead, task_memory(far, new.stored, action, least.n_bytes + 3 * 64).n_ahead) == (1, 4)
 
 
 LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}

@@ -12,11 +12,9 @@ from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.conversion import stages
-from chunkmill.conversion.convert_job import Settings
 from chunkmill.conversion.rechunking.job import read_side, write_side
 from chunkmill.conversion.rechunking.plan import choose_rechunk_strategy
 from chunkmill.conversion.rechunking.strategies import (
-    Direct,
     Limits,
     Side,
     UnitCosts,
@@ -25,7 +23,6 @@ from chunkmill.conversion.rechunking.target_chunks import writes_at_once
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.runtime.worker_memory import Worker
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.stores.zip import ZipStore
 
 MIB = 2**20
 
@@ -77,15 +74,6 @@ def test_costs_decide():
     assert plan(*arguments, costs=UnitCosts(intermediate_byte=1e-6)).strategy == "direct"
 
 
-@pytest.mark.parametrize("strategy", ["direct", "spill"])
-def test_the_smallest_blocks_are_planned_where_none_fit(strategy):
-    arguments = (512, 1024, 1024), (1, 1024, 1024), (512, 32, 32)
-    smallest = plan(*arguments, MIB, strategy=strategy).estimate.peak_bytes
-    assert smallest > MIB
-    for max_mem in (smallest, smallest - 1):
-        assert plan(*arguments, max_mem, strategy=strategy).estimate.peak_bytes == smallest
-
-
 def test_part_of_a_shard_is_enough_where_a_shard_does_not_fit():
     shape, inner, shard = (1024, 1024, 256), (32, 32, 32), (512, 512, 256)  # shards of 256 MiB
     ends = side(shape, inner, shard, copies=0), side(shape, (1024, 16, 16))
@@ -119,17 +107,6 @@ def sliced_images(n_columns):
     return Side(images, images, 4096 * n_columns * 4, sliced=1), Side(rows, rows, 1)
 
 
-def test_slices_are_read_once_within_less_memory():
-    sliced, target = sliced_images(64)
-    whole, slices = (
-        Direct(each, target, 4, Limits(1 << 20), UnitCosts()) for each in (replace(sliced, sliced=None), sliced)
-    )
-    estimates = [each.estimate((0, 0, 0)) for each in (whole, slices)]
-    assert [estimate.amplification for estimate in estimates] == [4, 1]
-    assert [estimate.n_chunk_reads for estimate in estimates] == [32, 32]
-    assert whole.peak_bytes((0, 0, 0)) - slices.peak_bytes((0, 0, 0)) == 3072 * 64 * 4
-
-
 @pytest.mark.parametrize(("n_columns", "is_taken"), [(16, True), (15, False)])
 def test_short_slices_are_not_taken(n_columns, is_taken):
     sliced, target = sliced_images(n_columns)
@@ -159,7 +136,6 @@ def test_stores_with_latency_fetch_ahead():
     array, _ = make(MemoryStore(), shape=(8, 8), chunks=(2, 4))
     assert read_side(array.stored, WORKER).ahead_bytes == 0
     assert read_side(far(array), WORKER).ahead_bytes == WORKER.ahead_bytes
-    assert write_side(far(array), WORKER).working_bytes > write_side(array.stored, WORKER).working_bytes
 
 
 def test_as_many_values_are_stored_at_once_as_memory_was_fetched_ahead():
@@ -168,26 +144,6 @@ def test_as_many_values_are_stored_at_once_as_memory_was_fetched_ahead():
     assert writes_at_once(array.stored, 1 << 30) == 0  # no latency
     assert [writes_at_once(far(array), n * one) for n in (0, 1, 2, 5, 99)] == [0, 0, 2, 5, 32]
     assert write_side(far(array), Worker(8 * 5 * one, 1, 1)).working_bytes == 5 * one
-
-
-def test_the_reason_compares():
-    array, _ = make(MemoryStore(), codecs="raw")
-    direct, either = (
-        cm.plan_rechunk(array, MemoryStore(), chunks=(20, 7, 4), strategy=strategy).reason
-        for strategy in ("direct", None)
-    )
-    assert direct.startswith("each task owns (")
-    assert "once the source in all" in direct
-    assert "would take" in either
-
-
-def test_intermediate_files_are_kept_out_of_zip_files(tmp_path):
-    settings = Settings(Worker(1, 1, 1))
-    assert settings.separate_store(MemoryStore()) is None
-    with ZipStore(str(tmp_path / "x.zip")) as store:
-        assert settings.separate_store(store).url == f"file://{tmp_path}"
-    own = MemoryStore()
-    assert Settings(Worker(1, 1, 1), intermediate=own).separate_store(MemoryStore()) is own
 
 
 @pytest.mark.parametrize("strategy", ["direct", "spill"])

@@ -38,14 +38,7 @@ pytestmark = pytest.mark.usefixtures("two_threads")
 @cases(
     ("source", "target"),
     [
-        pytest.param({}, {"chunks": (20, 7, 4)}, id="images to series"),
         pytest.param({"chunks": (20, 3, 4)}, {"chunks": (1, -1, -1)}, id="series to images"),
-        pytest.param({"chunks": (6, 9, 4)}, {"chunks": (4, 7, 3)}, id="borders that never meet"),
-        pytest.param({"chunks": (50, 40, 20)}, {"chunks": (1, 1, 10)}, id="one chunk larger than the array"),
-        pytest.param(
-            {"chunks": (2, 5, 5), "shards": (4, 10, 10)}, {"chunks": (20, 6, 4), "shards": None}, id="out of shards"
-        ),
-        pytest.param({}, {"chunks": (5, 5, 5), "shards": (10, 15, 10)}, id="into shards"),
         pytest.param(
             {"chunks": (2, 5, 5), "shards": (4, 10, 10)}, {"chunks": (4, 3, 2), "shards": (8, 9, 10)}, id="both"
         ),
@@ -57,7 +50,6 @@ pytestmark = pytest.mark.usefixtures("two_threads")
         pytest.param({"shape": (50,), "chunks": (7,), "dtype": ">f8"}, {"chunks": (11,)}, id="big-endian"),
         pytest.param({"shape": (9, 5), "chunks": (2, 5), "dtype": "T"}, {"chunks": (9, 2)}, id="strings"),
         pytest.param({"shape": (3, 4, 3, 2, 3, 4), "chunks": (1, 2) * 3}, {"chunks": (2, 3, 2, 2, 3, 1)}, id="6-d"),
-        pytest.param({"shape": (0, 5), "chunks": (1, 2)}, {"chunks": (1, 5)}, id="no elements"),
     ],
 )
 def test_values(source, target):
@@ -70,7 +62,7 @@ def test_values(source, target):
                 plan_rechunk(array, (store, "b"), strategy=strategy, **target)
             continue
         plan = planner(array, (store, "b"), strategy=strategy, **target)
-        assert plan.strategy == strategy or array.size == 0
+        assert plan.strategy == strategy
         report = plan.run()
         got = check(store, values)
         assert report.n_keys == got.write_layout.grid.n_chunks == plan.n_keys
@@ -133,26 +125,6 @@ def test_present_stays_present_though_it_is_fill_value(strategy):
         write_chunk(array.stored, (i, 0), np.zeros((2, 12), "i4"), write_empty=True)
     rechunk(array, (store, "b"), chunks=(3, 4), strategy=strategy)
     assert keys(check(store, np.zeros((12, 12), "i4"))) == {(i, j) for i in (0, 1) for j in range(3)}
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# Cost
-
-
-@cases("strategy", ["direct", "spill"])
-@cases("source", [{"chunks": (2, 5, 5), "shards": (4, 10, 10)}, {"chunks": (4, 30, 7)}])
-def test_requests_and_bytes_are_those_of_the_plan(source, strategy):
-    store = MemoryStore()
-    array, _ = make(store, codecs="raw", **source)
-    plan = planned_tightly(array, (store, "b"), chunks=(20, 7, 4), shards=None, strategy=strategy)
-    report = plan.run()
-    assert report.n_requests == plan.n_requests == sum(stage.n_requests for stage in plan.stages)
-    assert report.bytes_temporary == plan.bytes_temporary == plan.bytes_temporary_read
-    index_bytes = 0 if array.shards is None else 2 * plan.n_requests * 8 * 20
-    assert plan.bytes_read <= report.bytes_read <= plan.bytes_read + index_bytes
-    assert report.bytes_written == plan.bytes_written
-    assert report.actions == plan.actions
-    assert report.read_amplification == pytest.approx(plan.read_amplification)
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
-"""Source chunks, and slices of raw ones, that a task reads; target chunks that it assembles in three kinds of buffers."""
+"""Source chunks, and slices of raw ones, that a task reads."""
 
-from itertools import product
 from types import SimpleNamespace
 
 import google_crc32c
@@ -14,9 +13,7 @@ import chunkmill as cm
 from chunkmill import create_array
 from chunkmill.conversion.rechunking import source_chunks
 from chunkmill.conversion.rechunking.source_chunks import Slices, n_ahead, sliced_axes
-from chunkmill.conversion.rechunking.target_chunks import BlockBuffer, SeparateBuffer, TiledBuffer, target_buffer
 from chunkmill.errors import ChunkError, JobError, NodeNotFound
-from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
@@ -160,30 +157,6 @@ def test_a_chunk_that_is_replaced_between_two_slices_is_found_and_read_again(kin
     values[3] = -1
     check(target, values)
     assert report.n_tasks > 0
-
-
-GRIDS = {
-    "equal": (ChunkGrid.regular((12, 8), (3, 4)), TiledBuffer),
-    "cropped": (ChunkGrid.regular((11, 8), (3, 4)), SeparateBuffer),
-    "rectilinear": (ChunkGrid((RunsAxis(12, ((5, 1), (7, 1))), RegularAxis(8, 4))), SeparateBuffer),
-    "overhanging": (ChunkGrid.regular((12, 8), (20, 4)), SeparateBuffer),
-    "many axes": (ChunkGrid.regular((4, 2, *(1,) * 31), (2, 1, *(1,) * 31)), SeparateBuffer),
-}
-
-
-@cases("through_block", [True, False])
-@cases("case", GRIDS)
-def test_chunks_hold_what_was_put(case, through_block):
-    grid, kind = GRIDS[case]
-    region = tuple(slice(0, n) for n in grid.shape)
-    buffer = target_buffer(np.dtype("i4"), grid, region, through_block=through_block)
-    assert type(buffer) is (BlockBuffer if through_block else kind)
-    values = np.arange(np.prod(grid.shape), dtype="i4").reshape(grid.shape)
-    halves = [(slice(0, n // 2), slice(n // 2, n)) if n > 1 else (slice(0, 1),) for n in grid.shape]
-    for at in product(*halves):
-        buffer.put(at, values[at])
-    for overlap in grid.overlaps(region):
-        np.testing.assert_array_equal(buffer.take(overlap), values[grid.region(overlap.coords)])
 
 
 @pytest.mark.parametrize("fill_value", [0, 5])
