@@ -16,12 +16,6 @@ from chunkmill.xarray.write import write_dataset
 pytest.importorskip("zarr")
 
 
-@pytest.fixture
-def url():
-    """A store in memory, where others need not read it."""
-    return MemoryStore()
-
-
 @pytest.mark.parametrize(("attribute", "lazily"), [("bounds", False), ("climatology", True)])
 def test_bounds_without_units_take_those_of_their_coordinate(attribute, lazily):
     """As netCDF files have them, and what `convert` makes of these."""
@@ -64,38 +58,38 @@ def test_append(tmp_path, chunk, name):
 
 
 @pytest.mark.parametrize("shards", [(2, 4), (8, 4)], ids=str)
-def test_append_to_shards(url, shards):
-    write_dataset(series(5), url, encoding={"v": {"chunks": (1, 2), "shards": shards}})
-    report = write_dataset(series(6, "2000-01-06").chunk(time=1), url, append_dim="time")
+def test_append_to_shards(store, shards):
+    write_dataset(series(5), store, encoding={"v": {"chunks": (1, 2), "shards": shards}})
+    report = write_dataset(series(6, "2000-01-06").chunk(time=1), store, append_dim="time")
     assert report.variables["v"].n_partial in {1, 2}
-    xr.testing.assert_identical(read(url).load(), series(11))
+    xr.testing.assert_identical(read(store).load(), series(11))
 
 
-def test_append_to_an_irregular_grid(url):
-    time = cm.create_array(url, "time", shape=(5,), dtype="i4", chunks=((2, 3),), dimension_names=["time"])
+def test_append_to_an_irregular_grid(store):
+    time = cm.create_array(store, "time", shape=(5,), dtype="i4", chunks=((2, 3),), dimension_names=["time"])
     time[...] = np.arange(5)
-    write_dataset(xr.Dataset(coords={"time": np.arange(5, 12, dtype="i4")}), url, append_dim="time")
-    np.testing.assert_array_equal(read(url).time, np.arange(12))
-    assert cm.open_array(url, "time").chunks == ((2, 3, 3, 3, 1),)
+    write_dataset(xr.Dataset(coords={"time": np.arange(5, 12, dtype="i4")}), store, append_dim="time")
+    np.testing.assert_array_equal(read(store).time, np.arange(12))
+    assert cm.open_array(store, "time").chunks == ((2, 3, 3, 3, 1),)
 
 
-def test_append_along_a_dimension_without_coordinate(url):
-    write_dataset(xr.Dataset({"a": (("t", "x"), np.ones((3, 2)))}), url)
-    write_dataset(xr.Dataset({"a": (("x", "t"), np.full((2, 4), 2.0))}), url, append_dim="t")
-    np.testing.assert_array_equal(read(url).a, [[1, 1]] * 3 + [[2, 2]] * 4)
+def test_append_along_a_dimension_without_coordinate(store):
+    write_dataset(xr.Dataset({"a": (("t", "x"), np.ones((3, 2)))}), store)
+    write_dataset(xr.Dataset({"a": (("x", "t"), np.full((2, 4), 2.0))}), store, append_dim="t")
+    np.testing.assert_array_equal(read(store).a, [[1, 1]] * 3 + [[2, 2]] * 4)
 
 
-def test_units_that_do_not_fit_are_an_error_that_names_those_that_do(url):
+def test_units_that_do_not_fit_are_an_error_that_names_those_that_do(store):
     """pydata/xarray#5969: xarray truncates these to whole days."""
-    write_dataset(series(), url)
-    before = {key: url.get(key) for key in url.list_prefix("")}
+    write_dataset(series(), store)
+    before = {key: store.get(key) for key in store.list_prefix("")}
     late = series(2, "2000-01-06").assign_coords(time=pd.to_datetime(["2000-01-06T06", "2000-01-06T12"]))
     for lazily in (late, late.chunk()):
         with pytest.raises(
             DatasetError, match=r"'time'.*whole 'days since 2000-01-01'.*; 'hours since 2000-01-01' would"
         ):
-            write_dataset(lazily, url, append_dim="time")
-    assert before == {key: url.get(key) for key in url.list_prefix("")}
+            write_dataset(lazily, store, append_dim="time")
+    assert before == {key: store.get(key) for key in store.list_prefix("")}
 
 
 @cases(
@@ -115,13 +109,13 @@ def test_units_that_do_not_fit_are_an_error_that_names_those_that_do(url):
     ],
 )
 @pytest.mark.filterwarnings("ignore")  # numpy's, of casts in dask's tasks
-def test_values_that_the_store_cannot_hold(url, stored, given, message):
-    write_dataset(xr.Dataset({"a": ("x", stored)}), url)
+def test_values_that_the_store_cannot_hold(store, stored, given, message):
+    write_dataset(xr.Dataset({"a": ("x", stored)}), store)
     ds = xr.Dataset({"a": ("x", given)})
     for part in (ds, ds.chunk(x=1)):
         with pytest.raises(DatasetError, match=message):
-            write_dataset(part, url, append_dim="x")
-    xr.testing.assert_identical(read(url).load(), xr.Dataset({"a": ("x", stored)}))
+            write_dataset(part, store, append_dim="x")
+    xr.testing.assert_identical(read(store).load(), xr.Dataset({"a": ("x", stored)}))
 
 
 @cases(
@@ -162,64 +156,79 @@ def test_values_that_the_store_can_hold(stored, given, encoding):
             np.testing.assert_array_equal(back, given)
 
 
-def test_data_opened_without_decoding_go_back_as_they_are(url):
+def test_data_opened_without_decoding_go_back_as_they_are(store):
     encoding = {"v": {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -1}}
-    write_dataset(series(), url, encoding=encoding)
-    raw = read(url, decode_cf=False).isel(time=slice(0, 2)).load()
+    write_dataset(series(), store, encoding=encoding)
+    raw = read(store, decode_cf=False).isel(time=slice(0, 2)).load()
     raw = raw.assign_coords(time=raw.time + 5)
-    write_dataset(raw, url, append_dim="time")
-    np.testing.assert_array_equal(read(url).v[5:], read(url).v[:2])
-    assert read(url).time[-1] == np.datetime64("2000-01-07")
+    write_dataset(raw, store, append_dim="time")
+    np.testing.assert_array_equal(read(store).v[5:], read(store).v[:2])
+    assert read(store).time[-1] == np.datetime64("2000-01-07")
 
 
-def test_coordinates_that_differ_are_an_error_that_shows_them(url):
+def test_coordinates_that_differ_are_an_error_that_shows_them(store):
     """pydata/xarray#11101: xarray overwrites them, and relabels what was stored."""
-    write_dataset(series(), url)
+    write_dataset(series(), store)
     other = series(2, "2000-01-06").assign_coords(x=np.array([0, 10, 21, 30]))
     for ds in (other, other.chunk(x=1)):
         with pytest.raises(
             DatasetError, match=r"'x'.*1 of 4 values differ.*at \[2\]: 20 is stored, got 21; .*drop_vars\('x'\)"
         ):
-            write_dataset(ds, url, append_dim="time")
+            write_dataset(ds, store, append_dim="time")
     changed = series(2, "2000-01-06").assign(mask=("x", da.zeros(4, chunks=2, dtype="i2")))
     with pytest.raises(DatasetError, match=r"'mask'.*4 of 4 values differ.*at \[0\]: 1 is stored, got 0"):
-        write_dataset(changed, url, append_dim="time")
-    write_dataset(changed.drop_vars("mask"), url, append_dim="time")
-    xr.testing.assert_identical(read(url).load(), series(7))
+        write_dataset(changed, store, append_dim="time")
+    write_dataset(changed.drop_vars("mask"), store, append_dim="time")
+    xr.testing.assert_identical(read(store).load(), series(7))
 
 
-def test_variables_without_the_dimension_may_be_left_alone(url):
-    write_dataset(series(), url)
+def test_variables_without_the_dimension_may_be_left_alone(store):
+    write_dataset(series(), store)
     other = series(2, "2000-01-06").assign(mask=("x", da.zeros(4, chunks=2, dtype="i2")))
-    report = write_dataset(other, url, append_dim="time", mode="a-")
+    report = write_dataset(other, store, append_dim="time", mode="a-")
     assert (set(report.variables), report.unchanged) == ({"v", "time"}, ("x",))
-    xr.testing.assert_identical(read(url).load(), series(7))
+    xr.testing.assert_identical(read(store).load(), series(7))
     with pytest.raises(DatasetError, match=r"'x'.*1 of 4 values differ"):  # which would relabel what is appended
-        write_dataset(other.assign_coords(x=[0, 10, 21, 30]), url, append_dim="time", mode="a-")
+        write_dataset(other.assign_coords(x=[0, 10, 21, 30]), store, append_dim="time", mode="a-")
 
 
-def test_an_append_must_be_complete(url):
-    write_dataset(series(), url)
+def test_an_append_must_be_complete(store):
+    write_dataset(series(), store)
     later = series(2, "2000-01-06")
     with pytest.raises(DatasetError, match=r"variables \['time', 'v'\] have it too"):
         write_dataset(
-            later[["mask"]].expand_dims(time=2).drop_vars("mask").assign(w=("time", [1, 2])), url, append_dim="time"
+            later[["mask"]].expand_dims(time=2).drop_vars("mask").assign(w=("time", [1, 2])), store, append_dim="time"
         )
     with pytest.raises(DatasetError, match=r"'w'.*only the appended elements along 'time'"):
-        write_dataset(later.assign(w=("time", [1, 2])), url, append_dim="time")
+        write_dataset(later.assign(w=("time", [1, 2])), store, append_dim="time")
     with pytest.raises(DatasetError, match="append_dim='y' is not a dimension of the store"):
-        write_dataset(later, url, append_dim="y")
+        write_dataset(later, store, append_dim="y")
     with pytest.raises(DatasetError, match="append_dim='time' is not a dimension of the dataset"):
-        write_dataset(later[["mask"]], url, append_dim="time")
-    write_dataset(later.assign(fixed=("x", [9, 8, 7, 6])), url, append_dim="time")
-    np.testing.assert_array_equal(read(url).fixed, [9, 8, 7, 6])
+        write_dataset(later[["mask"]], store, append_dim="time")
+    write_dataset(later.assign(fixed=("x", [9, 8, 7, 6])), store, append_dim="time")
+    np.testing.assert_array_equal(read(store).fixed, [9, 8, 7, 6])
 
 
-def test_what_an_append_left_behind_is_no_data_later(url):
+def test_labels_that_are_stored_already_are_refused_and_told_as_times(store):
+    """Compared as they are stored: the time in seconds, and text."""
+    write_dataset(series(4), store, "a")
+    before = {key: store.get(key) for key in store.list_prefix("")}
+    later = series(3, "2000-01-03")
+    later["time"] = later["time"].astype("M8[s]")
+    for given, path in ((later, "a"), (xr.DataTree.from_dict({"/a": later}), "")):
+        with pytest.raises(DatasetError, match=r"2 of 3 labels are stored already: 2000-01-03T.*region='auto'"):
+            write_dataset(given, store, path, append_dim="time")
+    assert {key: store.get(key) for key in store.list_prefix("")} == before
+    write_dataset(xr.Dataset({"v": ("run", [1, 2])}, {"run": ["a", "bé"]}), store, "texts")
+    with pytest.raises(DatasetError, match="1 of 2 labels are stored already: bé"):
+        write_dataset(xr.Dataset({"v": ("run", [3, 4])}, {"run": ["c", "bé"]}), store, "texts", append_dim="run")
+
+
+def test_what_an_append_left_behind_is_no_data_later(store):
     """Chunks past the end, of an append that failed, must not show when a later one leaves chunks absent."""
-    write_dataset(series(), url, encoding={"v": {"chunks": (1, 4)}})
-    url.set("v/c/6/0", url.get("v/c/1/0"))
+    write_dataset(series(), store, encoding={"v": {"chunks": (1, 4)}})
+    store.set("v/c/6/0", store.get("v/c/1/0"))
     later = series(2, "2000-01-06")
     later["v"][:] = np.nan
-    write_dataset(later, url, append_dim="time")
-    assert np.isnan(read(url).v[5:]).all()
+    write_dataset(later, store, append_dim="time")
+    assert np.isnan(read(store).v[5:]).all()

@@ -4,50 +4,12 @@ import numpy as np
 import pytest
 import xarray as xr
 from support.cases import cases
-from xarray.backends.common import AbstractDataStore
-from xarray.backends.store import StoreBackendEntrypoint
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, DatasetError
 from chunkmill.formats.cf_fill_value import encode_fill_value
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.xarray.decode import array_encoding, decode
-
-PLAIN = {
-    "number": xr.Variable("x", [1.0, 2.0], {"units": "K"}),
-    "marked by NaN": xr.Variable("x", [1.0, np.nan], {"_FillValue": np.float64("nan")}),
-}
-DECODED = {
-    "packed": xr.Variable("x", np.array([1, 2], "i2"), {"scale_factor": 0.5}),
-    "time": xr.Variable("x", [1, 2], {"units": "days since 2000-01-01"}),
-    "duration": xr.Variable("x", [1, 2], {"units": "hours"}),
-    "marked": xr.Variable("x", [1.0, -1.0], {"_FillValue": -1.0}),
-    "text": xr.Variable("x", np.array(["a", "b"])),
-    "boolean": xr.Variable("x", np.array([1, 0], "i1"), {"dtype": "bool"}),
-}
-
-
-class Variables(AbstractDataStore):
-    def __init__(self, variables):
-        self.variables = variables
-
-    def get_variables(self):
-        return {name: variable.copy() for name, variable in self.variables.items()}
-
-    def get_attrs(self):
-        return {"title": "t"}
-
-
-@pytest.mark.parametrize("mask_and_scale", [True, False])
-def test_the_dataset_is_that_of_xarray(mask_and_scale):
-    source = Variables({name.replace(" ", "_"): variable for name, variable in (PLAIN | DECODED).items()})
-    options = {"mask_and_scale": mask_and_scale, "decode_timedelta": True}  # left open, older xarray warns
-    ours = decode(source.get_variables(), source.get_attrs(), options)
-    theirs = StoreBackendEntrypoint().open_dataset(source, **options)
-    xr.testing.assert_identical(ours, theirs)
-    assert {name: repr(v.encoding) for name, v in ours.variables.items()} == {
-        name: repr(v.encoding) for name, v in theirs.variables.items()
-    }
+from chunkmill.xarray.decode import array_encoding
 
 
 @cases("fmt", ["zarr2", "zarr3"])

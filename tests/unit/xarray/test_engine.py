@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from support.cases import cases
-from support.datasets import needs_xarray, read, read_by_xarray, temperatures, write_temperatures
+from support.datasets import needs_xarray, read, read_by_xarray, tree, write_temperatures
 from support.recording import RecordingStore
 from support.servers import serve_files
 
@@ -206,21 +206,9 @@ def test_sharded(url):
 # Formats
 
 
-FORMATS = {
-    "zarr2": {"format": "zarr2"},
-    "sharded": {"format": "zarr3", "shards": (4, 4)},
-    "rectilinear": {"format": "zarr3", "chunks": ((3, 1, 3), (2, 3))},
-    "n5": {"format": "n5"},
-}
-
-
-@pytest.fixture(params=FORMATS, ids=str)
-def layout(request):
-    return {"chunks": (2, 2), **FORMATS[request.param]}
-
-
-def test_one_task_reads_one_store_key_of_any_layout(layout):
-    store = MemoryStore()
+@cases("layout", [{"format": "zarr2"}, {"shards": (4, 4)}, {"chunks": ((3, 1, 3), (2, 3))}, {"format": "n5"}])
+def test_one_task_reads_one_store_key_of_any_layout(store, layout):
+    layout = {"chunks": (2, 2)} | layout
     values = np.arange(1, 36, dtype="i4").reshape(7, 5)  # 0, the fill value, would mark what is missing in v2
     cm.create_array(store, "a", shape=(7, 5), dtype="i4", dimension_names=["y", "x"], **layout)[...] = values
     recording = RecordingStore(store)
@@ -363,32 +351,19 @@ def test_guessing_without_an_engine_for_zarr(tmp_path, monkeypatch):
 # Trees
 
 
-@pytest.fixture(params=[2, 3], ids=["v2", "v3"])
-def tree(request, tmp_path):
-    path = str(tmp_path / "tree.zarr")
-    ds = temperatures()
-    xr.DataTree.from_dict(
-        {
-            "/": ds[["y"]],
-            "/a": ds[["count"]],
-            "/a/deep": xr.Dataset({"v": ("w", [1, 2])}, attrs={"level": 2}),
-            "/b": xr.Dataset(attrs={"empty": True}),
-        }
-    ).to_zarr(path, zarr_format=request.param)
-    return path
-
-
-def test_trees_are_those_of_xarrays_engine(tree):
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_trees_are_those_of_xarrays_engine(url, zarr_format):
+    tree().to_zarr(url, zarr_format=zarr_format)
     for options in ({}, {"group": "a"}):
-        ours, theirs = (xr.open_datatree(tree, engine=engine, **options) for engine in ("chunkmill", "zarr"))
+        ours, theirs = (xr.open_datatree(url, engine=engine, **options) for engine in ("chunkmill", "zarr"))
         xr.testing.assert_identical(ours.load(), theirs.load())
-        ours, theirs = (xr.open_groups(tree, engine=engine, **options) for engine in ("chunkmill", "zarr"))
+        ours, theirs = (xr.open_groups(url, engine=engine, **options) for engine in ("chunkmill", "zarr"))
         assert list(ours) == list(theirs)
         for path, dataset in theirs.items():
             xr.testing.assert_identical(ours[path].load(), dataset.load())
-    chunked = xr.open_datatree(tree, engine="chunkmill", chunks={})
-    assert chunked["a/count"].chunks is not None
-    xr.testing.assert_identical(chunked.load(), xr.open_datatree(tree, engine="zarr").load())
+    chunked = xr.open_datatree(url, engine="chunkmill", chunks={})
+    assert chunked["a/v"].chunks is not None
+    xr.testing.assert_identical(chunked.load(), tree())
 
 
 def test_an_array_is_no_tree():

@@ -1,4 +1,4 @@
-"""Lazy indexing of the xarray engine: the lists of xarray's backend tests and of xarray-tensorstore."""
+"""Lazy indexing of the xarray engine: each kind of indexer; xarray's own tests compose them."""
 
 import asyncio
 import pickle
@@ -7,6 +7,7 @@ import dask
 import numpy as np
 import pytest
 import xarray as xr
+from support.cases import cases
 from support.datasets import needs_xarray, read, read_by_xarray, write_temperatures
 from support.recording import RecordingStore
 
@@ -27,12 +28,8 @@ INDEXERS = {
     "full": lambda a: a,
     "strided_slice": lambda a: a.isel(t=slice(None, None, 3), x=slice(1, None, 2)),
     "negative_stride_slice": lambda a: a.isel(t=slice(None, None, -1)),
-    "stride_then_stride": lambda a: a.isel(t=slice(None, None, 2)).isel(t=slice(1, None, 2)),
-    "slice_then_array": lambda a: a.isel(t=slice(2, 9)).isel(t=[0, 3, 6]),
     "array_unsorted": lambda a: a.isel(t=[8, 0, 4]),
-    "boolean": lambda a: a.isel(t=np.arange(10) % 3 == 1),
     "oindex_with_stride": lambda a: a.isel(t=[9, 0, 9], y=slice(None, None, -2), x=[3, 0]),
-    "oindex_then_oindex": lambda a: a.isel(t=[5, 2, 9, 0], y=[1, 3, 5]).isel(t=[2, 0], y=[2, 1]),
     "vindex_2d": lambda a: a.isel(
         t=xr.DataArray([[1, 8], [3, 0]], dims=["p", "q"]), x=xr.DataArray([[0, 3], [3, 3]], dims=["p", "q"])
     ),
@@ -45,11 +42,7 @@ INDEXERS = {
     "vindex_then_oindex": lambda a: a.isel(
         t=xr.DataArray([1, 8, 3], dims="p"), y=xr.DataArray([0, 5, 5], dims="p")
     ).isel(p=[2, 0], x=[3, 1]),
-    "oindex_then_vindex": lambda a: a.isel(t=[5, 2, 9]).isel(
-        t=xr.DataArray([0, 2], dims="p"), x=xr.DataArray([1, 3], dims="p")
-    ),
     "transpose_then_index": lambda a: a.transpose("x", "t", "y").isel(x=[2, 0], t=slice(3, 6)),
-    "arithmetic": lambda a: (a.isel(t=slice(2, 4)) + 1).sum("x"),
 }
 LAYOUTS = {
     "sharded": {"chunks": (1, 2, 2), "shards": (4, 4, 4)},
@@ -57,32 +50,22 @@ LAYOUTS = {
 }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=LAYOUTS)
 def indexed(request):
-    """A store and what is in it, of a layout."""
-    layout = LAYOUTS[request.param]
+    """A store and what is in it, of a layout; formats have their contract."""
     store = MemoryStore()
     values = np.random.default_rng(5).integers(0, 1000, (10, 6, 4)).astype("i4")
     dims = ["t", "y", "x"]
-    cm.create_array(store, "a", shape=values.shape, dtype="i4", dimension_names=dims, **layout)[...] = values
+    options = {"dimension_names": dims, **LAYOUTS[request.param]}
+    cm.create_array(store, "a", shape=values.shape, dtype="i4", **options)[...] = values
     t = cm.create_array(store, "t", shape=(10,), dtype="i4", dimension_names=["t"])
     t[...] = np.arange(10) * 10
     return store, xr.DataArray(values, dims=dims, coords={"t": np.arange(10, dtype="i4") * 10}, name="a")
 
 
-# Every indexer on chunks of all lengths; how it meets dask's does not depend on the layout, and one indexer of each
-# kind shows that shards are read alike. Formats have their contract.
-READS = [("rectilinear", list(INDEXERS)), ("sharded", ["strided_slice", "oindex_with_stride", "vindex_2d"])]
-READS = [(layout, names[i : i + 10]) for layout, names in READS for i in range(0, len(names), 10)]
-
-
-@pytest.mark.parametrize(("indexed", "names"), READS, indirect=["indexed"])
-def test_lazy_indexing(indexed, names):
-    for name in names:
-        check_indexer(*indexed, INDEXERS[name])
-
-
-def check_indexer(store, expected, index):
+@cases("name", INDEXERS)
+def test_lazy_indexing(indexed, name):
+    (store, expected), index = indexed, INDEXERS[name]
     a = read(store, mask_and_scale=False).a
     actual = index(a)
     assert not a.variable._in_memory

@@ -1,5 +1,6 @@
-"""Order of documents, and consolidated metadata."""
+"""Order of documents, consolidated metadata, and the attribute that records an unfinished append."""
 
+from support.cases import cases
 from support.recording import RecordingStore
 
 import chunkmill as cm
@@ -9,7 +10,7 @@ from chunkmill.nodes.new_array import describe_array
 from chunkmill.nodes.opening import array_at
 from chunkmill.nodes.target import Target
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.xarray.publication import ATTRIBUTE, Growth, Publication
+from chunkmill.xarray.publication import ATTRIBUTE, Growth, Publication, UnfinishedAppend
 
 V3 = get_format("zarr3")
 
@@ -54,3 +55,32 @@ def test_an_append_is_marked_until_all_arrays_are_longer():
     assert ATTRIBUTE not in root.attributes
     assert root.attributes["title"] == ""
     assert [root[name].shape for name in "ab"] == [(5,), (5,)]
+
+
+@cases("shape", [(5,), (9, 2), (8, 3)])
+def test_marks_of_another_array_count_for_nothing(shape):
+    one = cm.create_array(MemoryStore(), "v", shape=(8, 2), dtype="i4", chunks=(4, 2)).stored
+    assert UnfinishedAppend("t", {"v": shape}).arrays_before({"v": one})["v"] is one
+
+
+@cases(
+    "value", [None, 3, {"dim": "t"}, {"dim": 1, "shapes": {}}, {"dim": "t", "shapes": {"v": "5"}},
+              {"dim": "t", "shapes": {"v": [-1]}}, {"dim": "t", "shapes": {"v": [True]}}],
+)  # fmt: skip
+def test_what_is_no_mark(value):
+    assert not UnfinishedAppend.of({ATTRIBUTE: value}).shapes
+    assert not UnfinishedAppend.of({}).shapes
+
+
+def test_marks_of_groups_above_count_more():
+    above, own = UnfinishedAppend("t", {"g/v": (5,), "w": (1,)}), UnfinishedAppend("t", {"v": (6,), "x": (2,)})
+    assert above.below("g").joined(own).shapes == {"v": (5,), "x": (2,)}
+
+
+def test_the_attribute_is_not_shown_as_one_of_the_users():
+    append = UnfinishedAppend("t", {"v": (5, 2)})
+    group = cm.create_group(MemoryStore(), attributes={ATTRIBUTE: append.to_json(), "title": "t"})
+    assert group.attributes == {"title": "t"}
+    assert UnfinishedAppend.of(group.metadata.attributes) == append
+    group.update_attributes({"more": 1})
+    assert ATTRIBUTE in cm.open_group(group.store).metadata.attributes

@@ -20,11 +20,6 @@ from chunkmill.xarray import write
 FORMATS = ["zarr2", "zarr3", "n5"]
 
 
-@pytest.fixture
-def store():
-    return MemoryStore()
-
-
 def dataset(n=4, start=0, then=None):
     """Return a dataset of `n` elements; `then` is called while they are written."""
 
