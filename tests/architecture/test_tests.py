@@ -37,9 +37,12 @@ def test_what_tests_import_of_the_package_exists():
 
 @functools.cache
 def exists(name):
-    """Whether a module has a name, or is of that name."""
+    """Whether a dotted name leads to a module, to a name in one, or to a field of a class."""
     try:
         pkgutil.resolve_name(name)
-    except (ImportError, AttributeError):
+    except (ImportError, ValueError):
         return False
+    except AttributeError:
+        above, _, last = name.rpartition(".")
+        return exists(above) and last in getattr(pkgutil.resolve_name(above), "__annotations__", {})
     return True

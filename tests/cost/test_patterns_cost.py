@@ -8,22 +8,14 @@ import chunkmill as cm
 from benchmarks.patterns import PATTERNS, cost
 from chunkmill.stores.memory import MemoryStore
 
-KINDS = ["dask", "dask-array"]
 
-
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_a_pattern_costs_no_more_than_with_the_peer(pattern, kind):
-    if kind == "dask-array":
-        pytest.importorskip("dask_array")
     own, peer = cost(pattern, kind, peer=False), cost(pattern, kind, peer=True)
     assert [a <= b for a, b in zip(own, peer, strict=True)] == [True] * 3, (own, peer)
 
 
-@pytest.mark.parametrize("kind", KINDS)
 def test_a_slice_of_what_is_computed_reads_the_shard_that_it_meets(kind):
-    if kind == "dask-array":
-        pytest.importorskip("dask_array")
     store = RecordingStore(MemoryStore())
     array = cm.create_array(store, shape=(500, 500), dtype="f4", chunks=(25, 25), shards=(100, 100))
     array[...] = values = np.arange(500 * 500, dtype="f4").reshape(500, 500)

@@ -16,6 +16,7 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.formats.references.json import emit_reference_json
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.references.write import to_references
+from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.reference import ReferenceStore, Targets
 
 pytestmark = servers.WARNINGS
@@ -35,28 +36,16 @@ def ranges(url, n=N, source="memory://refs.json"):
     return ReferenceStore(builder.build(), Targets(source), url=source)
 
 
-@pytest.fixture
-def large(tmp_path):
-    store = ranges("s3://bucket/archive.nc")
-    path = tmp_path / "refs.json"
-    path.write_bytes(emit_reference_json(store.references))
-    return cm.open_array(path, "a")
-
-
-def test_a_task_is_sent_the_url_of_the_set(large):
-    for x in (large.to_dask(chunks=40), (large.to_dask(chunks=40) + 1)[:200].sum()):
+def test_of_many_references_a_task_is_sent_the_url_of_the_set(tmp_path, monkeypatch):
+    (tmp_path / "refs.json").write_bytes(emit_reference_json(ranges("s3://bucket/archive.nc").references))
+    array = cm.open_array(tmp_path / "refs.json", "a")
+    for x in (array.to_dask(chunks=40), (array.to_dask(chunks=40) + 1)[:200].sum()):
         (optimized,) = dask.optimize(x)
         sizes = [len(pickle.dumps(task)) for task in list(dict(optimized.dask).values())[:20]]
         assert max(sizes) < 4000
-
-
-def test_nothing_a_chunk_exists_before(large, monkeypatch):
-    def refuse(*_):
-        raise AssertionError
-
-    monkeypatch.setattr(StoredArray, "keys", refuse)
-    assert large.to_dask().npartitions == N
-    layers = large.to_dask().dask.layers
+    monkeypatch.setattr(StoredArray, "keys", pytest.fail)  # nothing a chunk exists before
+    assert array.to_dask().npartitions == N
+    layers = array.to_dask().dask.layers
     assert len(layers) == 2  # that of the blocks, and that of the runs of blocks whose requests are begun together
     assert not any(layer.is_materialized() for layer in layers.values())
 
@@ -130,37 +119,21 @@ def test_ranges_far_apart_stay_apart(http_server):  # noqa: F811
     assert sorted(entry[2] for entry in http_server.log) == ["bytes=0-3", "bytes=299996-299999"]
 
 
-class TestWriting:
-    @pytest.fixture(autouse=True)
-    def scheduler(self):
-        with dask.config.set(scheduler="sync"):
-            yield
-
-    def requests(self, tmp_path, name, **options):
-        """Requests to write a set over a memory filesystem's store, below what counts them, without documents."""
-        from chunkmill.stores.fsspec import FsspecStore
-
-        store = FsspecStore(f"memory://cost-{name}")
-        a = cm.create_array(store, "a", shape=(8, 8), chunks=(2, 2), dtype="i4", overwrite=True, **options)
-        a[:4] = 1
-        recording = RecordingStore(store)
-        array = cm.open_array(recording, "a")
-        recording.clear()
-        report = to_references(array, tmp_path / f"{name}.json")
-        return [(method, bounds) for method, key, bounds in recording.log], report
-
-    def test_whole_objects_cost_a_listing(self, tmp_path):
-        log, report = self.requests(tmp_path, "whole")
-        assert log == []  # sizes come with the listing, which goes to the store itself
-        assert (report.n_references, report.n_tasks) == (8, 0)
-
-    def test_a_shard_costs_its_index(self, tmp_path):
-        log, report = self.requests(tmp_path, "sharded", shards=(4, 4))
-        assert [method for method, _ in log] == ["get"] * 2
-        assert all(bounds.start == -(4 * 16 + 4) for _, bounds in log)
-        assert report.n_references == 8
-
-    def test_an_n5_block_costs_its_header(self, tmp_path):
-        log, report = self.requests(tmp_path, "n5", format="n5", codecs="gzip")
-        assert [(method, bounds.start, bounds.length) for method, bounds in log] == [("get", 0, 12)] * 8
-        assert report.n_references == 8
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize(
+    ("options", "requests"),
+    [
+        pytest.param({}, [], id="whole objects: a listing, of the store itself"),
+        pytest.param({"shards": (4, 4)}, [("get", -(4 * 16 + 4), None)] * 2, id="a shard: its index"),
+        pytest.param({"format": "n5", "codecs": "gzip"}, [("get", 0, 12)] * 8, id="an N5 block: its header"),
+    ],
+)
+def test_requests_to_write_a_set(tmp_path, options, requests):
+    store = RecordingStore(FsspecStore("memory://cost"))
+    a = cm.create_array(store, "a", shape=(8, 8), chunks=(2, 2), dtype="i4", overwrite=True, **options)
+    a[:4] = 1
+    array = cm.open_array(store, "a")
+    store.clear()
+    report = to_references(array, tmp_path / "set.json")
+    assert [(method, bounds.start, bounds.length) for method, _, bounds in store.log] == requests
+    assert (report.n_references, report.n_tasks > 0) == (8, bool(requests))

@@ -1,4 +1,4 @@
-"""Plans of petabytes: the client's memory does not grow with the grid, and plan, stages and report agree on tasks."""
+"""Plans of petabytes: the client's memory does not grow with the grid, nor what a resumed job lists with its values."""
 
 import itertools
 import tracemalloc
@@ -10,7 +10,6 @@ from support.small_jobs import stages_of
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError
-from chunkmill.runtime import stage as stages
 from chunkmill.runtime.stage import tasks_to_run
 from chunkmill.stores.memory import MemoryStore
 
@@ -39,17 +38,6 @@ def test_memory_of_a_plan(n):
     finally:
         tracemalloc.stop()
     assert peak < 8 * MIB
-
-
-@pytest.mark.parametrize("strategy", ["direct", "spill"])
-def test_a_plan_announces_the_tasks_that_run(monkeypatch, strategy):
-    monkeypatch.setattr(stages, "MAX_TASKS", 5)
-    source = cm.create_array(MemoryStore(), "a", shape=(60, 60), dtype="u1", chunks=(1, 60))
-    source[...] = 1
-    plan = cm.plan_rechunk(source, MemoryStore(), chunks=(60, 1), strategy=strategy, max_mem="9 MiB")
-    with dask.config.set(scheduler="sync"):
-        report = plan.run(progress=False)
-    assert report.n_tasks == plan.n_tasks <= 5 * len(plan.stages)
 
 
 class Far(MemoryStore):

@@ -29,26 +29,26 @@ REGULAR = {"name": "regular", "configuration": {"chunk_shape": [2, 4]}}
 # --------------------------------------------------------------------------------------------------------------------
 # Codecs: the part of a document that uses each
 
-_FLOATS = "float32", [LITTLE]
+_Members = Mapping[str, Any]
 
 
-def _before(name: str, **configuration: Any) -> tuple[str, list[Any]]:
-    return "float32", [{"name": name, "configuration": configuration}, LITTLE]
+def _alone(name: str, data_type: Any = "float32", **configuration: Any) -> _Members:
+    return {"data_type": data_type, "codecs": [{"name": name, "configuration": configuration}]}
 
 
-def _alone(name: str, data_type: Any = "float32", **configuration: Any) -> tuple[Any, list[Any]]:
-    return data_type, [{"name": name, "configuration": configuration}]
+def _before(name: str, **configuration: Any) -> _Members:
+    return {"codecs": [{"name": name, "configuration": configuration}, LITTLE]}
 
 
-def _after(name: str, **configuration: Any) -> tuple[str, list[Any]]:
-    return "float32", [LITTLE, {"name": name, "configuration": configuration}]
+def _after(name: str, **configuration: Any) -> _Members:
+    return {"codecs": [LITTLE, {"name": name, "configuration": configuration}]}
 
 
 _BLOSC = {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "typesize": 4, "blocksize": 0}
 _SHARD = {"chunk_shape": [1, 2], "codecs": [LITTLE], "index_codecs": [LITTLE, {"name": "crc32c"}]}
 _N5 = [{"name": "transpose", "configuration": {"order": [1, 0]}}, {"name": "bytes", "configuration": {"endian": "big"}}]
 
-CODECS: Mapping[str, tuple[Any, list[Any]]] = {
+CODECS: Mapping[str, _Members] = {
     "bitround": _before("bitround", keepbits=8),
     "blosc": _after("blosc", **_BLOSC),
     "bytes": _alone("bytes", endian="big"),
@@ -69,29 +69,32 @@ CODECS: Mapping[str, tuple[Any, list[Any]]] = {
 }
 """Every codec of the registry, with a data type and a chain that it stands in."""
 
-OTHER_CODECS: Mapping[str, tuple[Any, list[Any]]] = {
+_NUMCODECS = [
+    "adler32",
+    "bz2",
+    "crc32",
+    "crc32c",
+    "fletcher32",
+    "gzip",
+    "jenkins_lookup3",
+    "lz4",
+    "lzma",
+    "zlib",
+    "zstd",
+]
+OTHER_CODECS: Mapping[str, _Members] = {
     "endian": _alone("endian", endian="big"),
-    "numcodecs.adler32": _after("numcodecs.adler32"),
+    **{f"numcodecs.{name}": _after(f"numcodecs.{name}") for name in _NUMCODECS},
     "numcodecs.astype": _before("numcodecs.astype", encode_dtype="<f8", decode_dtype="<f4"),
     "numcodecs.bitround": _before("numcodecs.bitround", keepbits=8),
     "numcodecs.blosc": _after("numcodecs.blosc", cname="lz4", clevel=5, shuffle=1),
-    "numcodecs.bz2": _after("numcodecs.bz2", level=1),
-    "numcodecs.crc32": _after("numcodecs.crc32"),
-    "numcodecs.crc32c": _after("numcodecs.crc32c"),
     "numcodecs.delta": _before("numcodecs.delta", dtype="<f4"),
     "numcodecs.fixedscaleoffset": _before("numcodecs.fixedscaleoffset", offset=0, scale=1, dtype="<f4", astype="<i2"),
-    "numcodecs.fletcher32": _after("numcodecs.fletcher32"),
-    "numcodecs.gzip": _after("numcodecs.gzip", level=1),
-    "numcodecs.jenkins_lookup3": _after("numcodecs.jenkins_lookup3"),
-    "numcodecs.lz4": _after("numcodecs.lz4"),
-    "numcodecs.lzma": _after("numcodecs.lzma"),
-    "numcodecs.packbits": ("bool", [{"name": "numcodecs.packbits"}, {"name": "bytes"}]),
+    "numcodecs.packbits": {"data_type": "bool", "codecs": [{"name": "numcodecs.packbits"}, {"name": "bytes"}]},
     "numcodecs.pcodec": _alone("numcodecs.pcodec", level=8),
     "numcodecs.quantize": _before("numcodecs.quantize", digits=2, dtype="<f4"),
     "numcodecs.shuffle": _after("numcodecs.shuffle", elementsize=4),
     "numcodecs.zfpy": _alone("numcodecs.zfpy", mode=4, tolerance=0.001),
-    "numcodecs.zlib": _after("numcodecs.zlib", level=1),
-    "numcodecs.zstd": _after("numcodecs.zstd", level=1),
     "https://codec.zarrs.dev/array_to_bytes/zfp": _alone(
         "https://codec.zarrs.dev/array_to_bytes/zfp", mode="reversible"
     ),
@@ -217,31 +220,21 @@ def fill_value(data_type: Any) -> Any:
 
 
 def sample(dtype: np.dtype[Any]) -> Any:
+    numbers = 1 + np.arange(15).reshape(3, 5) % 2 * (dtype.name not in {"int2", "bool"})
     if dtype.kind == "O":
-        return np.array([[f"{i}{j}".encode() for j in range(5)] for i in range(3)], object)
-    if dtype.kind in "TUSV" and dtype.type.__module__ != "ml_dtypes" and dtype.names is None:
-        texts = np.array([[f"{i}{j}" for j in range(5)] for i in range(3)])
-        return texts.astype("S3").view("V3") if dtype.kind == "V" else texts.astype(dtype)
-    if dtype.names is not None:
-        values = np.zeros((3, 5), dtype)
-        for name in dtype.names:
-            values[name] = np.arange(15).reshape(3, 5)
-        return values
-    return (1 + np.arange(15).reshape(3, 5) % 2 * (dtype.name not in {"int2", "bool"})).astype(dtype)
+        return numbers.astype("S3").astype(object)
+    return numbers.astype("S3").view(dtype) if dtype.type is np.void and dtype.names is None else numbers.astype(dtype)
 
 
 def sections() -> Iterator[tuple[str, list[tuple[str, str, str, str]]]]:
     """Yield each part of the table with its rows."""
 
-    def codecs(chains: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {name: {"data_type": data_type, "codecs": chain} for name, (data_type, chain) in chains.items()}
-
-    def types(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    def types(values: Mapping[str, Any]) -> Mapping[str, _Members]:
         return {name: {"data_type": value, "codecs": [serializer(value)]} for name, value in values.items()}
 
     for title, extension, documents in (
-        ("Codecs of the registry", "codecs", codecs(CODECS)),
-        ("Codecs under other names", "codecs", codecs(OTHER_CODECS)),
+        ("Codecs of the registry", "codecs", CODECS),
+        ("Codecs under other names", "codecs", OTHER_CODECS),
         ("Data types of the registry", "data_type", types(DATA_TYPES)),
         ("Data types under other names", "data_type", types(OTHER_DATA_TYPES)),
         ("Chunk grids", "chunk_grid", {name: {"chunk_grid": value} for name, value in GRIDS.items()}),
@@ -251,7 +244,7 @@ def sections() -> Iterator[tuple[str, list[tuple[str, str, str, str]]]]:
             {name: {"chunk_key_encoding": each} for name, each in KEYS.items()},
         ),
     ):
-        yield title, [row(name, extension, **members) for name, members in documents.items()]
+        yield title, [row(name, extension, **members) for name, members in sorted(documents.items())]
 
 
 def serializer(data_type: Any) -> Any:

@@ -1,7 +1,7 @@
 """The page of arguments of other libraries: each of ours exists, and each of theirs where the library is installed."""
 
-import importlib
 import inspect
+import pkgutil
 import re
 from pathlib import Path
 
@@ -24,20 +24,6 @@ def test_there_are_tables():
     assert sum(map(len, TABLES.values())) > 50
 
 
-def resolved(name):
-    """Return what a dotted name means, importing the longest module in it."""
-    words = name.split(".")
-    for n in range(len(words) - 1, 0, -1):
-        try:
-            found = importlib.import_module(".".join(words[:n]))
-        except ModuleNotFoundError:
-            continue
-        for word in words[n:]:
-            found = getattr(found, word)
-        return found
-    raise ModuleNotFoundError(name)
-
-
 @pytest.mark.parametrize("function", TABLES)
 def test_our_names_exist(function):
     for _, ours in TABLES[function]:
@@ -49,7 +35,7 @@ def test_our_names_exist(function):
 @pytest.mark.parametrize("function", [name for name in TABLES if name.partition(".")[0] not in INSTALLED_APART])
 def test_their_names_exist(function):
     pytest.importorskip(function.partition(".")[0])
-    parameters = inspect.signature(resolved(function)).parameters
+    parameters = inspect.signature(pkgutil.resolve_name(function)).parameters
     named = [name for theirs, _ in TABLES[function] for name in re.findall(r"`(\w+)=`", theirs)]
     assert len(named) == len(set(named)) >= len(TABLES[function])
     assert set(named) <= set(parameters)

@@ -2,9 +2,9 @@
 
 import re
 import tomllib
+from contextlib import nullcontext
 from pathlib import Path
 
-import numpy as np
 import pytest
 import xarray as xr
 from docs.test_pages import FENCE, run_shell
@@ -96,54 +96,21 @@ REFERENCES = "reference sets: JSON v0 and v1, parquet"
 def test_support_table_has_every_format():
     assert {how["format"] for how in MADE.values()} == {known.name for known in FORMATS}
     assert set(ROWS) == {*MADE, REFERENCES}
+    assert ROWS[REFERENCES] == ["yes", "as a set over another store", "yes", "yes / no", "yes / `to_references`"]
 
 
 @pytest.mark.parametrize("name", MADE)
 def test_support_table_is_right(name, tmp_path):
-    """What the table says can be done is done here, and what it says cannot be done is refused."""
+    """What it says cannot be done is refused; that the rest can, properties and contracts show of each format."""
     read, write, dask, xarray, convert = ROWS[name]
+    can_write, can_texts = write == "yes", xarray == "yes / yes"
+    assert (read, dask, convert) == ("yes", "yes", "yes / yes" if can_write else "yes / no")
+    assert xarray in {"yes / yes", "yes / numbers only" if can_write else "yes / no"}
     how = {"shape": (4, 4), "dtype": "i4", "chunks": (2, 2)} | MADE[name]
-    url = tmp_path / "x"
-    assert (read, dask, xarray[:3], convert[:3]) == ("yes",) * 4
-    if write == "no":
-        assert (xarray, convert) == ("yes / no", "yes / no")
-        with pytest.raises(cm.ChunkmillError):
-            cm.create_array(url, "a", **how)
-        return
-    assert (write, convert) == ("yes", "yes / yes")
-    cm.create_array(url, "a", **how)[1:3] = 5
-    assert cm.from_store(url, "a").sum().compute() == 40
-    other = "zarr2" if how["format"] != "zarr2" else "zarr3"
-    to = {} if name != "Zarr v3, sharded (nested, both index locations)" else {"shards": (4, 2)}
-    cm.convert(url, tmp_path / "other", format=other, chunks=(2, 2), shards=None)
-    cm.convert(tmp_path / "other", tmp_path / "back", format=how["format"], **to)
-    assert cm.verify(url, tmp_path / "back").equal
-    ds = xr.Dataset({"t": (("y", "x"), np.arange(16.0).reshape(4, 4))}, coords={"x": [1, 2, 3, 4]})
-    encoding = {"t": {k: v for k, v in how.items() if k in {"chunks", "shards"}}}
-    cm.write_dataset(ds, tmp_path / "ds", format=how["format"], encoding=encoding)
-    xr.testing.assert_equal(xr.open_dataset(tmp_path / "ds", engine="chunkmill").load(), ds)
-    if xarray == "yes / numbers only":
-        with pytest.raises(cm.ChunkmillError):
-            cm.write_dataset(xr.Dataset({"s": ("x", ["a", "b"])}), tmp_path / "s", format=how["format"])
-    else:
-        assert xarray == "yes / yes"
-
-
-@pytest.mark.parametrize("kind", ["json", "parquet"])
-def test_support_table_is_right_about_references(kind, tmp_path):
-    assert ROWS[REFERENCES] == ["yes", "as a set over another store", "yes", "yes / no", "yes / `to_references`"]
-    if kind == "parquet":
-        pytest.importorskip("pyarrow")
-    ds = xr.Dataset({"t": (("y", "x"), np.arange(16.0).reshape(4, 4))})
-    cm.write_dataset(ds, tmp_path / "ds")
-    target = str(tmp_path / f"set.{kind}")
-    cm.to_references(tmp_path / "ds", target)
-    assert cm.from_store(target, "t").sum().compute() == 120
-    xr.testing.assert_equal(xr.open_dataset(target, engine="chunkmill").load(), ds)
-    cm.convert(target, tmp_path / "copy", format="zarr3")
-    assert cm.verify(target, tmp_path / "copy").equal
-    with pytest.raises((cm.ChunkmillError, ValueError)):
-        cm.open_array(target, "t", mode="r+")[0, 0] = 1
+    with nullcontext() if can_write else pytest.raises(cm.ChunkmillError):
+        cm.create_array(tmp_path / "x", "a", **how)
+    with nullcontext() if can_texts else pytest.raises(cm.ChunkmillError):
+        cm.write_dataset(xr.Dataset({"s": ("x", ["a", "b"])}), tmp_path / "s", format=how["format"])
 
 
 def test_figures_are_written_between_marks():
