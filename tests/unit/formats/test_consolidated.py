@@ -5,7 +5,6 @@ from support.cases import cases
 
 from chunkmill.errors import MetadataError
 from chunkmill.formats import consolidated
-from chunkmill.formats.base import parse_json
 from chunkmill.formats.zarr_v3 import ZarrV3
 
 GROUP_2 = {"zarr_format": 2}
@@ -116,21 +115,6 @@ def test_what_others_need_not_understand_says_so():
     for each in (written, written["consolidated_metadata"]["metadata"]["a"]):
         member = each["consolidated_metadata"]
         assert (member["kind"], member["must_understand"]) == ("inline", False)
-
-
-def test_documents_that_are_alike_do_not_become_equal():
-    def node(fill, level, attributes):
-        codecs = [{"name": "zstd", "configuration": {"level": level}}]
-        return {"zarr_format": 3, "node_type": "array", "fill_value": fill, "codecs": codecs, "attributes": attributes}
-
-    nodes = [node(0.0, 1, {"x": [1]}), node(0.0, 1, {"x": [1]}), node(-0.0, 1, {}), node(0.0, True, None)]
-    value = inline({f"a{i}": each for i, each in enumerate(nodes)})
-    documents = parse_v3(value, "zarr.json")
-    found = [parse_json(key, document) for key, document in documents.items()]
-    assert list(map(repr, found)) == list(map(repr, nodes))
-    assert [json.loads(bytes(document)) for document in documents.values()] == nodes
-    assert found[0]["attributes"] is not found[1]["attributes"]
-    assert found[0]["attributes"]["x"] is not found[1]["attributes"]["x"]
 
 
 def test_v3_of_a_group_that_holds_no_others_is_parsed_and_named():

@@ -101,23 +101,16 @@ def test_other_nodes_are_no_arrays():
     assert fmt.parse_group("", draft) is None
 
 
-REFUSED = {
-    "no format": {"zarr_format": MISSING}, "format 4": {"zarr_format": 4}, "format 3.0": {"zarr_format": 3.0},
-    "no node type": {"node_type": MISSING}, "no shape": {"shape": MISSING}, "negative": {"shape": [7, -1]},
-    "too long": {"shape": [7, 2**63]}, "unknown grid": {"chunk_grid": codec("hexagonal")},
-    "chunk rank": {"chunk_grid": grid(3, name="regular")}, "chunk 0": {"chunk_grid": grid(3, 0, name="regular")},
-    "no chunk shape": {"chunk_grid": "regular"}, "edges do not cover": {"chunk_grid": grid([3, 3], 5)},
+REFUSED = {  # others are golden
+    "no format": {"zarr_format": MISSING}, "format 3.0": {"zarr_format": 3.0}, "no node type": {"node_type": MISSING},
+    "no shape": {"shape": MISSING}, "too long": {"shape": [7, 2**63]}, "no chunk shape": {"chunk_grid": "regular"},
     "edges of nothing": {"chunk_grid": grid([], 5)}, "edge 0": {"chunk_grid": grid([0, 7], 5)},
     "run of 0": {"chunk_grid": grid([[7, 0], 7], 5)}, "edges rank": {"chunk_grid": grid(3)},
     "edges from elsewhere": {"chunk_grid": codec("rectilinear", kind="key", chunk_shapes=[3, 2])},
-    "no keys": {"chunk_key_encoding": MISSING}, "unknown keys": {"chunk_key_encoding": codec("hilbert")},
-    "separator": {"chunk_key_encoding": codec("default", separator="-")},
+    "no keys": {"chunk_key_encoding": MISSING}, "separator": {"chunk_key_encoding": codec("default", separator="-")},
     "keys with more": {"chunk_key_encoding": codec("default", separator="/", prefix="x")},
-    "no fill value": {"fill_value": MISSING}, "null fill value": {"fill_value": None},
-    "fill value": {"fill_value": 2.5}, "no codecs": {"codecs": MISSING}, "attributes": {"attributes": []},
-    "too many names": {"dimension_names": ["x"]}, "unknown member": {"extra": {"x": 1}},
-    "unknown member, to be understood": {"extra": {"must_understand": True}}, "unknown scalar": {"extra": 1},
-    "transformer": {"storage_transformers": [codec("indexed")]},
+    "no codecs": {"codecs": MISSING}, "attributes": {"attributes": []},
+    "unknown member, to be understood": {"extra": {"must_understand": True}},
 }  # fmt: skip
 
 
@@ -197,19 +190,14 @@ def test_codecs_are_normalised(given, data_type, kept):
 
 
 BAD_CODECS = {
-    "none": [], "more members": [LITTLE | {"id": "bytes"}], "no serializer": [codec("gzip", level=1)],
-    "two serializers": [LITTLE, LITTLE], "compressor first": [codec("gzip", level=1), LITTLE],
-    "filter last": [LITTLE, codec("transpose", order=[1, 0])], "no endian": ["bytes"],
+    "none": [], "more members": [LITTLE | {"id": "bytes"}], "filter last": [LITTLE, codec("transpose", order=[1, 0])],
     "endian": [codec("bytes", endian="middle")], "bytes with more": [codec("bytes", endian="little", dtype="<i4")],
     "transpose rank": [codec("transpose", order=[0]), LITTLE],
-    "transpose twice": [codec("transpose", order=[0, 0]), LITTLE],
     "transpose with more": [codec("transpose", order=[1, 0], x=1), LITTLE], "text codec": ["vlen-utf8"],
     "filter of other items": [codec("numcodecs.delta", dtype="<i8"), LITTLE], "shard rank": [shard(3)],
-    "shard does not divide": [shard(2, 2)], "shard without codecs": [shard(3, 2, codecs=())],
-    "shard with more": [shard(3, 2, x=1)], "shard location": [shard(3, 2, index_location="middle")],
-    "shard without index codecs": [shard(3, 2, index_codecs=MISSING)],
+    "shard without codecs": [shard(3, 2, codecs=())], "shard with more": [shard(3, 2, x=1)],
+    "shard location": [shard(3, 2, index_location="middle")],
     "index without endian": [shard(3, 2, index_codecs=["bytes", CRC])],
-    "index compressed": [shard(3, 2, index_codecs=[LITTLE, codec("gzip", level=1)])],
     "index sharded": [shard(3, 2, index_codecs=[shard(1, 1, 1)])],
     "inner without endian": [shard(3, 2, codecs=["bytes"])],
     "inner shard does not divide": [shard(3, 2, codecs=[shard(2, 2)])],
@@ -259,6 +247,10 @@ def test_structured_types_of_zarr_python_3_0_may_take_the_registered_name():
     big = [shard(3, 2, codecs=[codec("bytes", endian="big")])]
     inside = parse(data_type=codec("structured", fields=fields), fill_value="AQI/gAAA", codecs=big)
     assert inside.fill_value.item() == (258, 1.0)
+
+
+def test_documents_that_differ_in_a_sign_are_not_taken_for_one():
+    assert [str(parse(data_type="float64", fill_value=value).fill_value) for value in (0.0, -0.0)] == ["0.0", "-0.0"]
 
 
 def test_undefined_fill_values_are_written_as_zeros():

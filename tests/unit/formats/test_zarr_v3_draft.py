@@ -66,6 +66,7 @@ def test_entry_point() -> None:
     assert configured() == DRAFT
     assert json.loads(DRAFT.emit_root()["zarr.json"]) == ENTRY
     assert DRAFT.configured({}) is None
+    assert ZarrV3Draft(".meta").group_keys("") == ("meta/group.meta",)
 
 
 @cases("version", [3, 2, None, {}, "https://purl.org/zarr/spec/protocol/core/3.0"])
@@ -85,16 +86,6 @@ def test_other_formats_have_a_zarr_json_too(version: Any) -> None:
 def test_entry_points_that_are_refused(changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(MetadataError, match=reason):
         configured(**changes)
-
-
-@cases("suffix", ["", ".meta", ".json"])
-def test_suffix(suffix: str) -> None:
-    found = configured(metadata_encoding={"type": "json", "metadata_key_suffix": suffix})
-    assert found is not None
-    assert found.array_keys("foo/baz") == (f"meta/foo/baz.array{suffix}",)
-    assert found.group_keys("") == (f"meta/group{suffix}",)
-    assert found.child_name("", "meta/", f"x.array{suffix}") == "x"
-    assert configured(metadata_encoding=json.loads(found.emit_root()["zarr.json"])["metadata_encoding"]) == found
 
 
 # Keys
@@ -210,8 +201,6 @@ def test_fill_values_that_are_refused(data_type: str, fill_value: Any) -> None:
 @cases(
     "changes",
     {
-        "grid_type": {"chunk_grid": {"type": "rectilinear", "chunk_shape": [1, 1], "separator": "/"}},
-        "layout": {"chunk_memory_layout": "Z"},
         "shape": {"shape": [-1, 1]},
         "attributes": {"attributes": []},
         "codec_final": {"codecs": [{"name": "gzip", "configuration": {"level": 1}}]},

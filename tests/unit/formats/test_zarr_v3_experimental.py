@@ -3,15 +3,14 @@
 import json
 from typing import Any
 
-import numpy as np
 import pytest
+from contracts.format_contract import array_of_others
 from support.cases import cases
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.formats.zarr_v3_draft import ZarrV3Draft
 from chunkmill.formats.zarr_v3_experimental import ZarrV3Experimental
-from chunkmill.model.grid import ChunkGrid
-from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, GroupMetadata, NamedConfig
+from chunkmill.model.metadata import ArrayMetadata, GroupMetadata
 
 PROTOCOL = "https://purl.org/zarr/spec/protocol/core/3.0"
 # as zarr-python 2.18.7 writes them
@@ -84,13 +83,8 @@ def test_shards_of_the_storage_transformer() -> None:
 
 
 def test_drafts_before_october_2020_are_named() -> None:
-    entry = {
-        "zarr_format": "https://purl.org/zarr/spec/protocol/core/3.0",
-        "metadata_encoding": "application/json",
-        "extensions": [],
-    }
     with pytest.raises(UnsupportedFeature, match=r"draft of Zarr v3 before October 2020.*zarrita"):
-        ZarrV3Experimental().configured({"zarr.json": json.dumps(entry).encode()})
+        configured({"zarr_format": PROTOCOL, "metadata_encoding": "application/json", "extensions": []})
 
 
 @cases(
@@ -114,9 +108,7 @@ def test_documents_that_are_refused(changes: dict[str, Any]) -> None:
 
 
 def test_nothing_is_written() -> None:
-    metadata = ArrayMetadata(
-        np.dtype("i4"), ChunkGrid.regular((3,), (2,)), ChunkKeyEncoding("c", "/", "c0"), (NamedConfig("bytes"),), 0
-    )
+    metadata = array_of_others()
     for write in (
         lambda: EXPERIMENTAL.emit_array("a", metadata),
         lambda: EXPERIMENTAL.emit_group("a", GroupMetadata()),
