@@ -1,6 +1,5 @@
 """Nothing is written into the file or folder of a reference set: it is said so, and the set stays as it was."""
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -9,6 +8,7 @@ import chunkmill as cm
 from chunkmill.errors import ChunkmillError
 from chunkmill.references.write import to_references
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 xr = pytest.importorskip("xarray")
 
 DATASET = xr.Dataset({"b": ("x", np.arange(6))})
@@ -31,22 +31,13 @@ WRITES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def scheduler():
-    with dask.config.set(scheduler="sync"):
-        yield
-
-
 @pytest.fixture(params=["refs.json", "refs.parquet"])
 def url(request, tmp_path):
     """Return the url of a set over an array of Zarr v2."""
     if "parquet" in request.param:
         pytest.importorskip("pyarrow")
     cm.create_group(tmp_path / "source", format="zarr2")
-    a = cm.create_array(
-        tmp_path / "source", "a", shape=(6,), chunks=(2,), dtype="i4", format="zarr2", dimension_names=["x"]
-    )
-    a[...] = np.arange(6)
+    cm.to_store(np.arange(6), tmp_path / "source", "a", chunks=(2,), format="zarr2", dimension_names=["x"])
     to_references(tmp_path / "source", tmp_path / request.param)
     return tmp_path / request.param
 

@@ -108,17 +108,15 @@ def make_described(path="a", **more):
     return cm.create_array(url, path, **{"shape": (5, 4), "dtype": "f4", "chunks": (2, 2)} | more)
 
 
-def described(array, zarr_format=None, *, complete=()):
+def described(array, *, complete=()):
     stripped = strip_containers({"a": array})
-    documents_format, metadata = describe_referenced(stripped, zarr_format, complete)
+    documents_format, metadata = describe_referenced(stripped, None, complete)
     return documents_format.name, metadata["a"], stripped["a"].container
 
 
 def test_v3_where_v2_cannot_hold_it():
     name, _, _ = described(make_described(dtype="f4", codecs="zstd", dimension_names=["y", None]))
     assert name == "zarr3"
-    with pytest.raises(ValueError, match="zarr_format=4"):
-        described(make_described(), 4)
 
 
 def test_few_absent_chunks_are_stored_where_the_fill_value_is_none_for_missing_elements(tmp_path):
@@ -165,13 +163,7 @@ class TestFillValues:
         assert (name, metadata.fill_value) == ("zarr2", 5)
 
 
-def test_stores_without_urls_are_refused():
-    array = cm.create_array(MemoryStore(), "a", shape=(5,), dtype="i4", chunks=(2,))
-    with pytest.raises(UnsupportedFeature, match="this process's memory"):
-        strip_containers({"a": array})
-
-
-@cases("kind", ["dict", "zarr-python", "pipeline"])
+@cases("kind", ["memory", "dict", "zarr-python", "pipeline"])
 def test_stores_whose_urls_are_no_fsspec_urls_are_refused(tmp_path, kind):
     where = {} if kind == "dict" else MemoryStore()
     if kind == "zarr-python":
