@@ -6,7 +6,7 @@ import xarray as xr
 N = 4  # times in each file
 
 
-def write_part(path, number, *, engine="h5netcdf", encoding=None, units="days since 2000-01-01", **changes):
+def write_part(path, number, *, engine="h5netcdf", **attrs):
     """Write one of several files that follow one another along ``time``."""
     times = np.datetime64("2000-01-01") + np.arange(N) + N * number
     rng = np.random.default_rng(number)
@@ -17,19 +17,38 @@ def write_part(path, number, *, engine="h5netcdf", encoding=None, units="days si
             "static": ("x", np.arange(6, dtype="i4")),
         },
         coords={"time": ("time", times.astype("M8[ns]")), "x": np.arange(6.0)},
-        attrs={"title": "t", "empty": ""},
+        attrs={"title": "t", "empty": ""} | attrs,
     )
-    known = {
-        "v": {"chunksizes": (2, 3), "zlib": True, "shuffle": True, "fletcher32": True},
-        "packed": {"dtype": "i2", "_FillValue": -1, "scale_factor": 0.5, "chunksizes": (1, 6)},
+    encoding = {
+        "packed": {"dtype": "i2", "_FillValue": -1, "scale_factor": 0.5},
+        "time": {"units": "days since 2000-01-01", "dtype": "i4"},
     }
-    times_as = {"time": {"units": units, "dtype": "i4"}}
-    of_variables = {"packed": known["packed"] | {"chunksizes": None}} if engine == "scipy" else known
     if engine == "scipy":
-        of_variables["packed"].pop("chunksizes")
-    ds = ds.assign_attrs(changes.pop("attrs", {}))
-    unlimited = {} if engine == "scipy" else {"unlimited_dims": ["time"]}
-    ds.to_netcdf(path, engine=engine, encoding=of_variables | times_as | (encoding or {}), **unlimited)
+        ds.to_netcdf(path, engine=engine, encoding=encoding)
+        return
+    encoding["packed"]["chunksizes"] = (1, 6)
+    encoding["v"] = {"chunksizes": (2, 3), "zlib": True, "shuffle": True, "fletcher32": True}
+    ds.to_netcdf(path, engine=engine, encoding=encoding, unlimited_dims=["time"])
+
+
+def write_tiles(folder):
+    """Write files of one dataset, cut along two dimensions; their names run against the values of both."""
+    rng = np.random.default_rng(0)
+    whole = xr.Dataset(
+        {
+            "v": (("time", "x", "lat"), rng.random((6, 3, 5))),
+            "of_lat": ("lat", rng.random(5)),
+            "of_time": (("time", "x"), rng.random((6, 3))),
+            "static": ("x", rng.random(3)),
+        },
+        {"time": xr.date_range("2000-01-01", periods=6), "lat": np.linspace(60.0, -60.0, 5), "x": np.arange(3.0)},
+    )
+    whole.time.encoding = {"units": "days since 2000-01-01"}
+    whole.v.encoding = {"chunksizes": (2, 3, 1), "zlib": True, "shuffle": True}
+    for i, times in enumerate((slice(4, 6), slice(0, 2), slice(2, 4))):
+        for j, lats in enumerate((slice(3, 5), slice(0, 2), slice(2, 3))):
+            whole.isel(time=times, lat=lats).to_netcdf(folder / f"{i}-{j}.nc", engine="h5netcdf")
+    return sorted(folder.glob("*.nc")), whole
 
 
 def opened_by_xarray(paths, engine):

@@ -46,10 +46,6 @@ def test_values_that_overlap_name_both_files(values):
         times([part("a", [1, 2, 3]), part("b", values)])
 
 
-def test_values_without_a_gap_do_not_overlap():
-    assert times([part("a", [1, 2]), part("b", [3])]) == [1, 2, 3]
-
-
 def test_times_are_rewritten_in_the_units_of_the_first_file():
     first = part("a", [0, 1], units="days since 2000-01-01", calendar="standard")
     second = part("b", [48, 60], units="hours since 2000-01-01")

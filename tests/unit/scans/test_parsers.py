@@ -32,15 +32,9 @@ def scanned(path, **options):
 
 
 TIFFS = {
-    "strips": (IMAGE, {"rowsperstrip": 16}),
-    "whole": (IMAGE, {}),
     "big_endian": (IMAGE, {"byteorder": ">"}),
-    "bigtiff": (IMAGE, {"bigtiff": True, "tile": (32, 32)}),
-    "deflate": (IMAGE, {"tile": (32, 32), "compression": "zlib"}),
-    "deflate_predictor": (IMAGE, {"tile": (32, 32), "compression": "zlib", "predictor": True}),
     "lzw_predictor": (IMAGE, {"tile": (32, 16), "compression": "lzw", "predictor": True}),
     "float_predictor": (IMAGE.astype("f4") / 3, {"tile": (32, 32), "compression": "zlib", "predictor": True}),
-    "zstd": (IMAGE.astype("f8"), {"tile": (32, 32), "compression": "zstd"}),
     "planes": (
         RNG.random((3, 64, 96)).astype("f4"),
         {"tile": (32, 32), "planarconfig": "separate", "photometric": "minisblack"},

@@ -1,6 +1,5 @@
 """Records of the files of a scan: what is parsed again, what is kept, and the sets that are joined of them."""
 
-import json
 import threading
 from pathlib import Path
 
@@ -13,31 +12,18 @@ from chunkmill.nodes.reference_sets import open_reference_store
 from chunkmill.references.files import in_memory
 from chunkmill.scans import scan
 
-WIDTH = 3
-
 
 def parse(url):
-    """Return references of a file that says how many times it has: v(time, x) with gaps, w(time), static(x)."""
-    n = int(Path(url).read_text())
-    number = int(Path(url).stem)
-
-    def zarray(shape, chunks):
-        return {"zarr_format": 2, "shape": shape, "chunks": chunks, "dtype": "<i4", "fill_value": 0, "filters": None}
-
-    found = {
+    """Return references of a file that says how many times it has: v(time, x) with gaps."""
+    n, number = int(Path(url).read_text()), int(Path(url).stem)
+    about = {"zarr_format": 2, "dtype": "<i4", "fill_value": 0, "filters": None, "compressor": None, "order": "C"}
+    return {
         ".zgroup": {"zarr_format": 2},
-        "v/.zarray": zarray([n, WIDTH], [1, 1]) | {"compressor": None, "order": "C"},
+        "v/.zarray": about | {"shape": [n, 3], "chunks": [1, 1]},
         "v/.zattrs": {"_ARRAY_DIMENSIONS": ["time", "x"]},
-        "w/.zarray": zarray([n, 2], [1, 2]) | {"compressor": None, "order": "C"},
-        "w/.zattrs": {"_ARRAY_DIMENSIONS": ["time", "y"]},
-        "static/.zarray": zarray([WIDTH], [1]) | {"compressor": None, "order": "C"},
-        "static/.zattrs": {"_ARRAY_DIMENSIONS": ["x"]},
-        **{f"static/{i}": [url, i, 4] for i in range(WIDTH)},
-        **{f"w/{i}.0": [url, 10 * i + number, 8] for i in range(n)},
-        **{f"v/{i}.{j}": [url, 100 * i + j, 4] for i in range(n) for j in range(WIDTH) if (i + j + number) % 4},
+        **{f"v/{i}.{j}": [url, 100 * i + j, 4] for i in range(n) for j in range(3) if (i + j + number) % 4},
         "v/0.1": "base64:AAECAw==",
     }
-    return json.loads(json.dumps(found))
 
 
 def items(target):
@@ -86,6 +72,7 @@ def test_what_else_is_in_the_folder_of_records_stays(tmp_path):
 @cases(
     "document",
     [
+        None,  # half of a record, as a power loss leaves it
         b"",
         b"[]",
         b'{"loaded/zarr.json": {}}',
@@ -97,7 +84,7 @@ def test_records_that_others_wrote_are_none(tmp_path, document):
     urls = urls_of(tmp_path, 2, 2)
     cm.scan(urls, tmp_path / "all.json", **OPTIONS)
     for record in (tmp_path / "all.json.scan").iterdir():
-        record.write_bytes(bytes(compress(document, 1)))
+        record.write_bytes(record.read_bytes()[:40] if document is None else bytes(compress(document, 1)))
     assert cm.scan(urls, tmp_path / "all.json", overwrite=True, **OPTIONS).n_parsed == 2
 
 
@@ -117,12 +104,12 @@ def test_files_that_do_not_agree_keep_their_records_for_the_next_call(tmp_path):
     urls = urls_of(tmp_path, 2, 2)
 
     def shorter(url):
-        return {**parse(url), **({"w/.zattrs": {}} if "1.txt" in url else {})}
+        return {**parse(url), **({"v/.zattrs": {}} if "1.txt" in url else {})}
 
     options = OPTIONS | {"parser": shorter}
-    with pytest.raises(cm.ChunkmillError, match="'w' in "):
+    with pytest.raises(cm.ChunkmillError, match="'v' in "):
         cm.scan(urls, tmp_path / "all.json", **options)
-    with pytest.raises(cm.ChunkmillError, match="'w' in "):
+    with pytest.raises(cm.ChunkmillError, match="'v' in "):
         cm.scan(urls, tmp_path / "all.json", **options)
     assert cm.scan(urls[:1], tmp_path / "all.json", **options).n_parsed == 0
     assert len(list((tmp_path / "all.json.scan").iterdir())) == 1

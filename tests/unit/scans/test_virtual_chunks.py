@@ -1,9 +1,9 @@
 """Virtual chunks of a repository of Icechunk, from netCDF files: read by zarr-python and xarray's zarr engine."""
 
-import numpy as np
 import pytest
 import xarray as xr
 from support.datasets import repository_of_virtual_chunks
+from support.netcdf_files import write_tiles
 from support.systems import NEEDS_POSIX_NAMES
 
 import chunkmill as cm
@@ -21,24 +21,14 @@ def repository(tmp_path):
 
 @pytest.fixture
 def files(tmp_path):
-    """Files that follow one another along time and lat, and the dataset that they are of."""
     (tmp_path / "data").mkdir()
-    whole = xr.Dataset(
-        {"v": (("time", "lat"), np.random.default_rng(0).random((6, 4))), "static": ("lat", np.arange(4.0))},
-        {"time": np.arange(6.0), "lat": np.linspace(-60, 60, 4)},
-    )
-    encoding = {"v": {"chunksizes": (1, 2), "zlib": True, "shuffle": True}}
-    for i in range(3):
-        for j in range(2):
-            part = whole.isel(time=slice(2 * i, 2 * i + 2), lat=slice(2 * j, 2 * j + 2))
-            part.to_netcdf(tmp_path / "data" / f"{i}-{j}.nc", engine="h5netcdf", encoding=encoding)
-    return sorted((tmp_path / "data").glob("*.nc")), whole
+    return write_tiles(tmp_path / "data")
 
 
 def test_files_become_virtual_chunks(repository, files, tmp_path):
     urls, whole = files
     report = cm.scan(urls, repository, concat_dim=["time", "lat"])
-    assert (report.n_files, report.records) == (6, None)
+    assert (report.n_files, report.records) == (9, None)
     assert report.n_references >= 12
     session = repository.readonly_session("main")
     xr.testing.assert_equal(xr.load_dataset(session.store, engine="zarr", consolidated=False), whole)
@@ -47,15 +37,15 @@ def test_files_become_virtual_chunks(repository, files, tmp_path):
     with pytest.raises(NodeExists, match="overwrite=True"):
         cm.plan_scan(urls, repository, concat_dim=["time", "lat"])
     named = {"records": tmp_path / "records", "overwrite": True}
-    for n_parsed in (6, 0):
+    for n_parsed in (9, 0):
         assert cm.scan(urls, repository, concat_dim=["time", "lat"], **named).n_parsed == n_parsed
     xr.testing.assert_equal(xr.load_dataset(repository, engine="chunkmill"), whole)
 
 
 def test_files_that_do_not_agree_commit_nothing(repository, files):
     urls, whole = files
-    other = whole.isel(time=slice(0, 2), lat=slice(0, 2))
-    other.to_netcdf(urls[0], engine="h5netcdf", encoding={"v": {"chunksizes": (1, 2), "zlib": False}})
+    other = whole.isel(time=slice(4, 6), lat=slice(3, 5))
+    other.to_netcdf(urls[0], engine="h5netcdf", encoding={"v": {"chunksizes": (2, 3, 1), "zlib": False}})
     with pytest.raises(MetadataError, match=r"'v' in "):
         cm.scan(urls, repository, concat_dim=["time", "lat"])
     assert len(list(repository.ancestry(branch="main"))) == 1
