@@ -1,17 +1,13 @@
-"""What the generators share: where stores go, and how failures are counted."""
+"""What the generators share: where stores go, and documents of codecs."""
 
 from __future__ import annotations
 
 import gzip
-import platform
 import shutil
 import sys
-import traceback
 import types
 from pathlib import Path
 from typing import Any, Callable
-
-import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.dont_write_bytecode = True
@@ -21,7 +17,10 @@ from cases import CASES, Case  # noqa: E402
 # gzip headers hold the time of day: give them none, so that a second run writes the same bytes
 gzip.time = types.SimpleNamespace(time=lambda: 0.0)  # type: ignore[attr-defined]
 
-__all__ = ["BIG", "CASES", "CRC", "LITTLE", "Case", "Job", "codec", "run", "sharding", "versions"]
+__all__ = [
+    "BIG", "BIG_ENDIAN", "BLOSC", "CASES", "CRC", "LEVELS", "LITTLE", "NUMBERS", "PLAIN", "SHUFFLES", "Case", "codec", "run", "sharding",
+    "transpose",
+]  # fmt: skip
 
 Job = Callable[[Path, Case], None]
 
@@ -30,6 +29,39 @@ def codec(name: str, **configuration: Any) -> dict[str, Any]:
     """Return a codec, a grid or an encoding of keys as documents of Zarr v3 have it."""
     return {"name": name, "configuration": configuration}
 
+
+def transpose(*order: int) -> dict[str, Any]:
+    """Return the codec that changes the order of axes."""
+    return codec("transpose", order=order)
+
+
+NUMBERS = (
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",
+    "complex64", "complex128",
+)  # fmt: skip
+BIG_ENDIAN = (
+    *(f"{name}-big" for name in NUMBERS if name not in ("bool", "int8", "uint8")),
+    "datetime-ns-big",
+    "timedelta-s-big",
+    "unicode-4-big",
+)
+PLAIN = (
+    *NUMBERS,
+    "datetime-Y", "datetime-D", "datetime-h", "datetime-s", "datetime-25us", "datetime-ns", "timedelta-10ms",
+    "timedelta-ns", "timedelta-W", "unicode-4", "bytes-6", "void-3", "struct", "struct-nested", "layout", "rank-1",
+    "rank-3", "rank-5", "many-chunks", "chunk-larger", "chunk-exact", "scalar", "scalar-missing", "empty-axis",
+    "empty-1d", "empty-middle", "all-missing", "fill-nan", "fill-nan-f2", "fill-inf", "fill-neg-inf",
+    "fill-float-exact", "fill-complex", "fill-nat", "fill-date", "fill-uint64-odd", "fill-int64-odd", "attributes",
+    "codec-none",
+)  # fmt: skip
+"""What zarr-python writes by default, whichever version."""
+BLOSC = {
+    "codec-blosc-lz4-noshuffle": ("lz4", "noshuffle"), "codec-blosc-lz4-shuffle": ("lz4", "shuffle"),
+    "codec-blosc-lz4hc-shuffle": ("lz4hc", "shuffle"), "codec-blosc-zstd-bitshuffle": ("zstd", "bitshuffle"),
+    "codec-blosc-zlib-shuffle": ("zlib", "shuffle"),
+}  # fmt: skip
+SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")
+LEVELS = {"lz4": 5, "lz4hc": 9, "zstd": 3, "zlib": 1}
 
 LITTLE, BIG, CRC = codec("bytes", endian="little"), codec("bytes", endian="big"), {"name": "crc32c"}
 
@@ -40,36 +72,13 @@ def sharding(inner: Any, *codecs: Any, index: Any = (LITTLE, CRC), location: str
     return codec("sharding_indexed", **{name: value for name, value in about.items() if value is not None})
 
 
-def versions(*modules: Any) -> None:
-    """Print the interpreter and the versions of modules."""
-    print(
-        f"python {platform.python_version()}, numpy {np.__version__}",
-        *(f"{m.__name__} {m.__version__}" for m in modules),
-        sep=", ",
-    )
-
-
-def remove(target: Path) -> None:
-    """Remove a store, if there is one."""
-    if target.is_dir():
-        shutil.rmtree(target)
-    else:
-        target.unlink(missing_ok=True)
-
-
-def run(folder: Path, jobs: dict[str, Job], *, suffix: str = ".zarr") -> int:
-    """Write each case afresh into ``folder``; return the number of failures."""
-    failures = 0
-    folder.mkdir(parents=True, exist_ok=True)
+def run(folder: str, jobs: dict[str, Job], *, suffix: str = ".zarr") -> None:
+    """Write each case afresh into a folder of OUTPUT_DIR, the argument of the command."""
     for name, job in jobs.items():
-        target = folder / f"{name}{suffix}"
-        remove(target)
-        try:
-            job(target, CASES[name])
-        except Exception:
-            failures += 1
-            print(f"FAILED {folder.name}/{name}")
-            traceback.print_exc(limit=-3)
-            remove(target)
-    print(f"{folder.parent.name}/{folder.name}: {len(jobs) - failures} stores written, {failures} failed")
-    return failures
+        target = Path(sys.argv[1], folder, f"{name}{suffix}")
+        print(target)
+        if target.is_dir():
+            shutil.rmtree(target)
+        target.unlink(missing_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        job(target, CASES[name])

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
-import numcodecs
 import numpy as np
 import xarray as xr
 import zarr
-from _generate import CASES, Case, run, versions
+from _generate import BIG_ENDIAN, BLOSC, CASES, LEVELS, PLAIN, SHUFFLES, Case, run
 from numcodecs import (
     BZ2, CRC32, LZ4, LZMA, Adler32, AsType, BitRound, Blosc, Categorize, Delta, FixedScaleOffset, Fletcher32, GZip, JenkinsLookup3, JSON, MsgPack, PackBits, Pickle,
     Quantize, Shuffle, VLenArray, VLenBytes, VLenUTF8, Zlib, Zstd,
@@ -21,18 +19,13 @@ LZMA_RAW = [{"id": 3, "dist": 4}, {"id": 33, "preset": 1}]  # delta, then LZMA2
 LABELS = ["red", "green", "blue", "blüe"]
 
 BASIC = [
-    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64", "complex64", "complex128",
-    "int16-big", "int32-big", "int64-big", "uint16-big", "uint32-big", "uint64-big", "float16-big", "float32-big", "float64-big", "complex64-big", "complex128-big",
-    "datetime-Y", "datetime-D", "datetime-h", "datetime-s", "datetime-25us", "datetime-ns", "datetime-ns-big", "timedelta-10ms", "timedelta-ns", "timedelta-W",
-    "timedelta-s-big", "unicode-4", "unicode-4-big", "bytes-6", "void-3", "struct", "struct-mixed-endian", "struct-nested", "struct-subarray", "struct-zero-fill",
-    "layout", "rank-1", "rank-3", "rank-5", "many-chunks", "chunk-larger", "chunk-exact", "scalar", "scalar-missing", "empty-axis", "empty-1d", "empty-middle",
-    "all-missing", "fill-nan", "fill-nan-f8-big", "fill-nan-f2", "fill-inf", "fill-neg-inf", "fill-float-exact", "fill-complex", "fill-nat",
-    "fill-date", "fill-null", "fill-null-string", "fill-null-struct", "fill-uint64-odd", "fill-int64-odd", "fill-zero-one-bool", "attributes", "codec-none",
+    *PLAIN, *BIG_ENDIAN,
+    "struct-mixed-endian", "struct-subarray", "struct-zero-fill", "fill-nan-f8-big", "fill-null", "fill-null-string",
+    "fill-null-struct", "fill-zero-one-bool",
 ]  # fmt: skip
 
 OPTIONS: dict[str, dict[str, Any]] = {
-    "vlen-utf8": {"object_codec": VLenUTF8()},
-    "vlen-utf8-fill": {"object_codec": VLenUTF8()},
+    **dict.fromkeys(("vlen-utf8", "vlen-utf8-fill", "scalar-string"), {"object_codec": VLenUTF8()}),
     "vlen-utf8-order-f": {"object_codec": VLenUTF8(), "order": "F"},
     "vlen-utf8-compressed": {"object_codec": VLenUTF8(), "compressor": Zstd(3)},
     "vlen-bytes": {"object_codec": VLenBytes(), "fill_value": 0},  # bytes as fill value cannot be written
@@ -42,25 +35,17 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "categorize": {"object_codec": Categorize(LABELS, dtype=object)},
     "categorize-unicode": {"filters": [Categorize(LABELS, dtype="<U5")]},
     "pickle": {"object_codec": Pickle()},
-    "scalar-string": {"object_codec": VLenUTF8()},
-    "order-f": {"order": "F"},
-    "order-f-3d": {"order": "F"},
+    **dict.fromkeys(("order-f", "order-f-3d"), {"order": "F"}),
     "order-f-filters": {"order": "F", "filters": [Delta("<i4")], "compressor": Zlib(1)},
     "order-f-struct": {"order": "F", "compressor": Zlib(1)},
     "separator-dot": {"dimension_separator": "."},
-    "separator-slash": {"dimension_separator": "/"},
-    "rank-1-slash": {"dimension_separator": "/"},
+    **dict.fromkeys(("separator-slash", "rank-1-slash"), {"dimension_separator": "/"}),
     "codec-default": {"compressor": "default"},
-    "codec-blosc-lz4-noshuffle": {"compressor": Blosc("lz4", 5, Blosc.NOSHUFFLE)},
-    "codec-blosc-lz4-shuffle": {"compressor": Blosc("lz4", 5, Blosc.SHUFFLE)},
-    "codec-blosc-lz4hc-shuffle": {"compressor": Blosc("lz4hc", 9, Blosc.SHUFFLE)},
-    "codec-blosc-zstd-bitshuffle": {"compressor": Blosc("zstd", 3, Blosc.BITSHUFFLE)},
-    "codec-blosc-zlib-shuffle": {"compressor": Blosc("zlib", 1, Blosc.SHUFFLE)},
+    **{name: {"compressor": Blosc(each, LEVELS[each], SHUFFLES.index(shuffle))} for name, (each, shuffle) in BLOSC.items()},
     "codec-blosc-blosclz-auto": {"compressor": Blosc("blosclz", 5, Blosc.AUTOSHUFFLE)},
     "codec-blosc-blocksize": {"compressor": Blosc("lz4", 5, Blosc.SHUFFLE, blocksize=512)},
     "codec-blosc-f8": {"compressor": Blosc("lz4", 5, Blosc.SHUFFLE)},
-    "codec-blosc-i2-auto": {"compressor": Blosc("lz4", 5, Blosc.AUTOSHUFFLE)},
-    "codec-blosc-u1-auto": {"compressor": Blosc("lz4", 5, Blosc.AUTOSHUFFLE)},
+    **dict.fromkeys(("codec-blosc-i2-auto", "codec-blosc-u1-auto"), {"compressor": Blosc("lz4", 5, Blosc.AUTOSHUFFLE)}),
     "codec-zstd": {"compressor": Zstd(3)},
     "codec-zstd-checksum": {"compressor": Zstd(3, checksum=True)},
     "codec-zlib": {"compressor": Zlib(6)},
@@ -146,15 +131,7 @@ def dataset(target: Path, case: Case) -> None:
         "height": none})  # fmt: skip
 
 
-def main(output: Path) -> int:
-    """Write everything below ``output``."""
-    versions(zarr, numcodecs, xr)
-    folder = output / "zarr_v2" / f"zarr-python-{zarr.__version__}"
-    names = [*BASIC, *OPTIONS, "nested-store", "group", "group-empty", "group-consolidated"]
-    failures = run(folder, dict.fromkeys(names, write))
-    failures += run(folder, dict.fromkeys(("array-zip", "group-zip"), write), suffix=".zip")
-    return failures + run(output / "zarr_v2" / f"xarray-{xr.__version__}", {"xarray": dataset})
-
-
-if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+folder = f"zarr_v2/zarr-python-{zarr.__version__}"
+run(folder, dict.fromkeys((*BASIC, *OPTIONS, "nested-store", "group", "group-empty", "group-consolidated"), write))
+run(folder, dict.fromkeys(("array-zip", "group-zip"), write), suffix=".zip")
+run(f"zarr_v2/xarray-{xr.__version__}", {"xarray": dataset})
