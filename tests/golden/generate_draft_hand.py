@@ -9,12 +9,14 @@ import json
 import n5_cases
 import numcodecs
 import numpy as np
+from generate_hand import corrupt
 
 CORE = "https://purl.org/zarr/spec/core/3.0"
 CODECS = "https://purl.org/zarr/spec/codecs/"
 DATETIME = "https://purl.org/zarr/spec/extensions/data-types/datetime/1.0"
 PAD = 99  # outside the array: no value of it
-ENTRY = {"zarr_format": CORE, "metadata_encoding": {"type": "json", "metadata_key_suffix": ".json"}, "extensions": []}
+JSON = {"type": "json", "metadata_key_suffix": ".json"}
+ENTRY = {"zarr_format": CORE, "metadata_encoding": JSON, "extensions": []}
 
 
 def gz(data):
@@ -57,7 +59,7 @@ def json_fill(case, dtype):
 
 
 def array(
-    store, case, document=None, order="C", byte_order="<", encode=bytes, separator="/", suffix=".json", change=None
+    store, case, document={}, order="C", byte_order="<", encode=bytes, separator="/", suffix=".json", change=bytes
 ):
     """An array; `document` overrides members (`...` drops one), `change(coords, data)` damages encoded chunks."""
     data = case.expected()
@@ -70,22 +72,18 @@ def array(
         "fill_value": json_fill(case, native),
         "extensions": [],
         "attributes": dict(case.attributes),
-        **(document or {}),
+        **document,
     }
     members = {name: value for name, value in members.items() if value is not ...}
     put_json(store / meta_key(case.path, "array", suffix), members)
     stored = native if native.kind in "Vb" else native.newbyteorder(byte_order)
     for coords in case.indices() if data.size else ():
-        chunk = np.zeros(case.chunks, stored)
-        if native.kind != "V":
-            chunk[...] = PAD
+        chunk = np.full(case.chunks, bytes(native.itemsize) if native.kind == "V" else PAD, stored)
         part = data[case.region(coords)]
         chunk[tuple(slice(n) for n in part.shape)] = part
         # reversed axes written in C order are the F layout
         out = encode((chunk.T if order == "F" else chunk).tobytes("C"))
-        if change is not None and not any(coords):
-            out = change(out)
-        put(store / chunk_key(case.path, coords, separator), out)
+        put(store / chunk_key(case.path, coords, separator), out if any(coords) else change(out))
 
 
 def codec(name, **configuration):
@@ -100,39 +98,40 @@ def codecs(*list_of, **more):
     return {"document": {"codecs": list(list_of)}, **more}
 
 
-def extension_dtype(uri, type, *fallback, fill=0):
-    return document(
-        data_type={"extension": uri, "type": type, **({"fallback": fallback[0]} if fallback else {})}, fill_value=fill
-    )
+def extension_dtype(uri, type, fallback=..., fill=0):
+    about = {"extension": uri, "type": type, "fallback": fallback}
+    return document(data_type={name: value for name, value in about.items() if value is not ...}, fill_value=fill)
 
 
 def grid(**more):
     return document(chunk_grid={"type": "regular", "chunk_shape": [4, 3], "separator": "/", **more})
 
 
-BLOSC = {"cname": "lz4", "clevel": 5, "blocksize": 0}
+GZIP, BIG = codec("gzip", level=1), codec("endian", endian="big")
+BLOSC = [codec("blosc", shuffle=shuffle, cname="lz4", clevel=5, blocksize=0) for shuffle in range(3)]
 CODEC_NODES = {
     "absent": {},
     "empty": codecs(),
-    "gzip": codecs(codec("gzip", level=1), encode=gz),
+    "gzip": codecs(GZIP, encode=gz),
     "gzip_no_configuration": codecs({"type": CODECS + "gzip/1.0"}, encode=gz),
-    "blosc": codecs(codec("blosc", shuffle=1, **BLOSC), encode=blosc(1, 2)),
-    "blosc_noshuffle": codecs(codec("blosc", shuffle=0, **BLOSC), encode=blosc(0, 2)),
-    "blosc_bitshuffle": codecs(codec("blosc", shuffle=2, **BLOSC), encode=blosc(2, 2)),
-    "endian_big": codecs(codec("endian", endian="big"), byte_order=">"),
+    "blosc": codecs(BLOSC[1], encode=blosc(1, 2)),
+    "blosc_noshuffle": codecs(BLOSC[0], encode=blosc(0, 2)),
+    "blosc_bitshuffle": codecs(BLOSC[2], encode=blosc(2, 2)),
+    "endian_big": codecs(BIG, byte_order=">"),
     "endian_little": codecs(codec("endian", endian="little")),
-    "endian_big_gzip": codecs(codec("endian", endian="big"), codec("gzip", level=1), byte_order=">", encode=gz),
-    "endian_big_blosc": codecs(
-        codec("endian", endian="big"), codec("blosc", shuffle=1, **BLOSC), byte_order=">", encode=blosc(1, 2)
-    ),
-    "gzip_gzip": codecs(
-        codec("gzip", level=1), codec("gzip", level=9), encode=lambda data: gzip.compress(gz(data), 9, mtime=0)
-    ),
-    "gzip_members": codecs(codec("gzip", level=1), encode=lambda data: gz(data[:7]) + gz(data[7:])),
-    "endian_complex": codecs(codec("endian", endian="big"), byte_order=">"),
-    "endian_int8": codecs(codec("endian", endian="big")),
+    "endian_big_gzip": codecs(BIG, GZIP, byte_order=">", encode=gz),
+    "endian_big_blosc": codecs(BIG, BLOSC[1], byte_order=">", encode=blosc(1, 2)),
+    "gzip_gzip": codecs(GZIP, codec("gzip", level=9), encode=lambda data: gzip.compress(gz(data), 9, mtime=0)),
+    "gzip_members": codecs(GZIP, encode=lambda data: gz(data[:7]) + gz(data[7:])),
+    "endian_complex": codecs(BIG, byte_order=">"),
+    "endian_int8": codecs(BIG),
 }
 UNKNOWN = "https://example.org/zarr/extension/foo"
+EXTENSIONS = {
+    "ignored": {"extensions": [{"extension": UNKNOWN, "must_understand": False, "configuration": {"foo": "bar"}}]},
+    "required": {"extensions": [{"extension": UNKNOWN, "must_understand": True}]},
+    "unsaid": {"extensions": [{"extension": UNKNOWN}]},
+}
 ARRAYS = {
     "extension_fallback": extension_dtype(UNKNOWN, {"anything": [1]}, "int64"),
     "extension_fallback_numpy": extension_dtype(DATETIME, "<M8[ns]", "<i8"),
@@ -145,9 +144,7 @@ ARRAYS = {
     # r12 is no multiple of 8
     "dtype_r12": document(data_type="r12", fill_value="0x000"),
     "layout_f": {"order": "F"},
-    "layout_f_endian_gzip": codecs(
-        codec("endian", endian="big"), codec("gzip", level=1), order="F", byte_order=">", encode=gz
-    ),
+    "layout_f_endian_gzip": codecs(BIG, GZIP, order="F", byte_order=">", encode=gz),
     "codec_unknown": codecs({"type": "https://example.org/codecs/rot13/1.0"}),
     # a gzip of somebody else: the URI, not its last word, names a codec
     "codec_not_purl": codecs({"type": "https://example.org/codecs/gzip/1.0", "configuration": {"level": 1}}, encode=gz),
@@ -169,13 +166,7 @@ ARRAYS = {
     "suffix_meta": {"suffix": ".meta"},
     # metadata_key_suffix is empty: meta/foo/baz.array
     "suffix_empty": {"suffix": ""},
-    # must_understand false at the array
-    "extension_array_ignored": document(
-        extensions=[{"extension": UNKNOWN, "must_understand": False, "configuration": {"foo": "bar"}}]
-    ),
-    "extension_array_required": document(extensions=[{"extension": UNKNOWN, "must_understand": True}]),
-    # must_understand absent at the array
-    "extension_array_unsaid": document(extensions=[{"extension": UNKNOWN}]),
+    **{"extension_array_" + name: document(**members) for name, members in EXTENSIONS.items()},
     # unknown member of the array document
     "unknown_array_member": document(dimension_names=["y", "x"]),
     # unknown member with must_understand false: the draft knows no such way out
@@ -189,29 +180,25 @@ ARRAYS = {
     # chunk of 0 bytes: present, so not missing
     "chunk_empty": {"change": lambda data: b""},
     # gzip chunk with a wrong checksum
-    "chunk_gzip_corrupt": codecs(
-        codec("gzip", level=1), encode=gz, change=lambda data: data[:-5] + bytes([data[-5] ^ 1]) + data[-4:]
-    ),
+    "chunk_gzip_corrupt": codecs(GZIP, encode=gz, change=corrupt),
 }
 ENTRIES = {
-    "suffix_meta": {"metadata_encoding": {"type": "json", "metadata_key_suffix": ".meta"}},
-    "suffix_empty": {"metadata_encoding": {"type": "json", "metadata_key_suffix": ""}},
-    "metadata_encoding_extension": {
-        "metadata_encoding": {"extension": UNKNOWN, "type": "json", "metadata_key_suffix": ".json"}
-    },
-    "metadata_encoding_type": {"metadata_encoding": {"type": "cbor", "metadata_key_suffix": ".json"}},
-    # must_understand false at the entry point
-    "extension_entry_ignored": {
-        "extensions": [{"extension": UNKNOWN, "must_understand": False, "configuration": {"foo": "bar"}}]
-    },
-    "extension_entry_required": {"extensions": [{"extension": UNKNOWN, "must_understand": True}]},
-    "extension_entry_unsaid": {"extensions": [{"extension": UNKNOWN}]},
+    "suffix_meta": {"metadata_encoding": {**JSON, "metadata_key_suffix": ".meta"}},
+    "suffix_empty": {"metadata_encoding": {**JSON, "metadata_key_suffix": ""}},
+    "metadata_encoding_extension": {"metadata_encoding": {"extension": UNKNOWN, **JSON}},
+    "metadata_encoding_type": {"metadata_encoding": {**JSON, "type": "cbor"}},
+    **{"extension_entry_" + name: members for name, members in EXTENSIONS.items()},
     "version_3_1": {"zarr_format": "https://purl.org/zarr/spec/core/3.1"},
     # 3.1 entry point with an unknown member: the draft says both ignore and fail
     "version_3_1_member": {"zarr_format": "https://purl.org/zarr/spec/core/3.1", "foo": 1},
     "version_4": {"zarr_format": "https://purl.org/zarr/spec/core/4.0"},
     # zarr_format is another URI
     "version_foreign": {"zarr_format": "https://example.org/zarr/spec/core/3.0"},
+}
+FILES = {
+    "array_not_json": {"meta/foo/baz.array.json": b'{"shape": [7, 5]'},
+    "array_not_object": {"meta/foo/baz.array.json": b'[\n    "shape"\n]'},
+    "entry_not_json": {"zarr.json": b'{"zarr_format": "%s"' % CORE.encode()},
 }
 
 
@@ -221,7 +208,7 @@ def group_options(case, node):
         spelling = n5_cases.NUMPY_SPELLINGS[node.path]
         return {"document": {"data_type": spelling}, "byte_order": spelling[0] if spelling[0] in "<>" else "<"}
     if case.name == "gzip_uris":
-        return codecs({"type": n5_cases.GZIP_URIS[node.path], "configuration": {"level": 1}}, encode=gz)
+        return codecs({**GZIP, "type": n5_cases.GZIP_URIS[node.path]}, encode=gz)
     if case.name == "codecs":
         return CODEC_NODES[node.path]
     if case.name == "fills":
@@ -231,33 +218,18 @@ def group_options(case, node):
     return {}
 
 
-BROKEN = {
-    # array document is not JSON
-    "array_not_json": b'{"shape": [7, 5]',
-    # array document is a JSON list
-    "array_not_object": b'[\n    "shape"\n]',
-    # zarr.json is not JSON
-    "entry_not_json": b'{"zarr_format": "%s"' % CORE.encode(),
-}
 IMPLICIT = ("implicit", "implicit/deep", "a", "a/b", "foo", "foo/baz", "data", "meta")
 
 
-def write(case, store):
+for case, store in n5_cases.fresh("zarr_v3_draft", "hand", "1"):
     put_json(store / "zarr.json", {**ENTRY, **ENTRIES.get(case.name, {})})
     for path, attributes in case.groups.items():
         implicit = IMPLICIT if path else ("implicit_root", "specification_listing")
         if (path or case.name) not in implicit:
-            group(store, path, attributes)
+            group(store, path, attributes, **({"shape": [1]} if case.name == "unknown_group_member" else {}))
     for node in case.arrays.values():
         array(store, node, **(group_options(case, node) if case.is_group else ARRAYS.get(case.name, {})))
-    if case.name == "unknown_group_member":
-        group(store, "", {}, shape=[1])
-    elif case.name == "array_and_prefix":
+    if case.name == "array_and_prefix":
         array(store, n5_cases.hidden())
-    elif case.name in BROKEN:
-        key = "zarr.json" if case.name == "entry_not_json" else meta_key(case.path, "array")
-        put(store / key, BROKEN[case.name])
-
-
-for case, store in n5_cases.fresh("zarr_v3_draft", "hand", "1"):
-    write(case, store)
+    for key, data in FILES.get(case.name, {}).items():
+        put(store / key, data)

@@ -57,6 +57,11 @@ def vlen(values: Any, encoding: str = "utf-8") -> bytes:
     return struct.pack("<I", len(items)) + b"".join(struct.pack("<I", len(i)) + i for i in items)
 
 
+def corrupt(data: bytes) -> bytes:
+    """A gzip stream whose last byte but five, inside the checksum, is another."""
+    return data[:-5] + bytes([data[-5] ^ 1]) + data[-4:]
+
+
 def little(array: np.ndarray) -> bytes:
     return array.astype(array.dtype.newbyteorder("<")).tobytes()
 

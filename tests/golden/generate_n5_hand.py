@@ -13,7 +13,7 @@ import n5_cases
 import numcodecs
 import numpy as np
 import zstandard
-from generate_hand import put
+from generate_hand import corrupt, put
 
 
 def gz(data):
@@ -35,8 +35,9 @@ PARAMETERS = {"raw": {}, "gzip": {"level": -1}, "bzip2": {"blockSize": 9}, "xz":
     "zstd": {"level": 3}}  # fmt: skip
 
 
-def header(size, mode=0):
-    """Mode, number of dimensions, dimensions in N5's order."""
+def header(part, mode=0):
+    """Mode, number of dimensions, dimensions in N5's order, which may be given alone."""
+    size = part if isinstance(part, tuple) else part.shape[::-1]
     return struct.pack(">HH%dI" % len(size), mode, len(size), *size)
 
 
@@ -44,8 +45,8 @@ def payload(block):
     return np.ascontiguousarray(block).astype(block.dtype.newbyteorder(">")).tobytes()
 
 
-def dataset(store, case, compression="raw", encode=None, block=None, metadata=None, only=None):
-    """A dataset; `metadata` changes the document, `block(coords, data, raw)` may return other bytes than the right ones."""
+def dataset(store, case, compression="raw", encode=None, block=None, metadata={}, files={}):
+    """A dataset; `metadata` changes the document, `block(coords, data)` may return other bytes than the right ones."""
     data = case.expected()
     document = {
         "dimensions": data.shape[::-1],
@@ -53,36 +54,31 @@ def dataset(store, case, compression="raw", encode=None, block=None, metadata=No
         "dataType": data.dtype.name,
         "compression": {"type": compression, **PARAMETERS.get(compression, {})},
         **case.attributes,
-        **(metadata or {}),
+        **metadata,
     }
     put(store / case.path, "attributes.json", {k: v for k, v in document.items() if v is not Ellipsis})
     encode = encode or ENCODERS[compression]
     for coords in case.indices():
         part = data[case.region(coords)]
         out = block(coords, part) if block else None
-        if out is None:
-            out = header(part.shape[::-1]) + encode(payload(part))
-        put(store / case.path, "/".join(map(str, coords[::-1])), out)
+        put(
+            store / case.path,
+            "/".join(map(str, coords[::-1])),
+            header(part) + encode(payload(part)) if out is None else out,
+        )
+    for key, value in files.items():
+        put(store, key, value)
 
 
 def first(change):
     """Give the changed bytes for the first block only."""
-    return lambda coords, part: change(part) if not any(coords) else None
+    return {"block": lambda coords, part: change(part) if not any(coords) else None}
 
 
-def padded(case, size=None, pad=77):
-    """A block padded to `size` (else to the whole block)."""
-
-    def block(coords, part):
-        full = np.full(size or case.chunks, pad, part.dtype)
-        full[tuple(slice(n) for n in part.shape)] = part
-        return header(full.shape[::-1]) + payload(full)
-
-    return block
-
-
-def root(store, **attributes):
-    put(store, "attributes.json", {"n5": "4.0.0", **attributes})
+def padded(part, shape):
+    full = np.full(shape, 77, part.dtype)
+    full[tuple(slice(n) for n in part.shape)] = part
+    return header(full) + payload(full)
 
 
 # bytes as printed in the specification, header 00000000..0000000f, then the payload
@@ -96,77 +92,52 @@ SPEC = {
 }
 
 
-def raw_block(change_header=None, extra=b"", cut=None):
-    def change(part):
-        return (header(part.shape[::-1]) if change_header is None else change_header(part)) + (payload(part) + extra)[
-            :cut
-        ]
-
-    return {"block": first(change)}
+def raw_block(change_header=header, extra=b"", cut=None):
+    return first(lambda part: change_header(part) + (payload(part) + extra)[:cut])
 
 
 def gzip_block(change):
-    return {"compression": "gzip", "block": first(lambda part: header(part.shape[::-1]) + change(payload(part)))}
+    return {"compression": "gzip", **first(lambda part: header(part) + change(payload(part)))}
 
 
 def mode1(part, encode=bytes, wrong=0):
-    return header(part.shape[::-1], 1) + struct.pack(">I", part.size + wrong) + encode(payload(part))
+    return header(part, 1) + struct.pack(">I", part.size + wrong) + encode(payload(part))
 
 
-def set_compression(**compression):
-    return {"metadata": {"compression": compression}}
+def set_compression(encode=None, **compression):
+    return {"metadata": {"compression": compression}, "encode": encode}
 
 
-def corrupt(data):
-    """The last byte but five: inside the checksum."""
-    return data[:-5] + bytes([data[-5] ^ 1]) + data[-4:]
+def spec(name):
+    return {"compression": name, **first(lambda part: SPEC_HEADER + bytes.fromhex(SPEC[name]))}
 
 
-def mixed_padding(case):
-    pad = padded(case)
-    return lambda coords, part: pad(coords, part) if sum(coords) % 2 else None
-
-
-def partly_padded(case):
-    def block(coords, part):
-        if coords == (1, 1):  # rows 3..4 of 5, columns 4..6 of 7; stored as 3 rows, 3 columns
-            return padded(case, (3, 3))(coords, part)
-        return None
-
-    return block
-
-
-def short_inner(part):
-    return header((2, 2)) + payload(part[:, :2])
-
-
+BEYOND = header((3, 4)) + payload(np.full((4, 3), 99, "i2"))
 DATASETS = {
     # varlength with the right number of elements
     "mode1": {"block": lambda coords, part: mode1(part)},
     # varlength with the right number of elements, gzip after the count
     "mode1_gzip": {"compression": "gzip", "block": lambda coords, part: mode1(part, gz)},
     # varlength: element count is not the product of the block's dimensions
-    "mode1_wrong_count": {"block": first(lambda part: mode1(part, wrong=-1))},
+    "mode1_wrong_count": first(lambda part: mode1(part, wrong=-1)),
     # mode 2 (object): mode and element count, no dimensions
-    "mode2": {"block": first(lambda part: struct.pack(">HI", 2, part.size) + payload(part))},
+    "mode2": first(lambda part: struct.pack(">HI", 2, part.size) + payload(part)),
     # mode 2 (object) in the specification's spelling, with dimensions
-    "mode2_with_dimensions": {
-        "block": first(lambda part: header(part.shape[::-1], 2) + struct.pack(">I", part.size) + payload(part))
-    },
-    "mode3": raw_block(lambda part: header(part.shape[::-1], 3)),
+    "mode2_with_dimensions": first(lambda part: header(part, 2) + struct.pack(">I", part.size) + payload(part)),
+    "mode3": raw_block(lambda part: header(part, 3)),
     # header says 3 dimensions, the dataset has 2
     "header_ndim": raw_block(lambda part: header((*part.shape[::-1], 1))),
     # header says 65535 dimensions
     "header_ndim_huge": raw_block(lambda part: struct.pack(">HHII", 0, 65535, *part.shape[::-1])),
     # block dimensions exceed blockSize
-    "header_block_too_large": {"block": first(lambda part: header((4, 4)) + payload(np.zeros((4, 4), "i2")))},
+    "header_block_too_large": first(lambda part: header((4, 4)) + payload(np.zeros((4, 4), "i2"))),
     # block dimension 2**32 - 1
     "header_dimension_huge": raw_block(lambda part: header((2**32 - 1, 4))),
     # 3 bytes: not even a header
-    "header_truncated": {"block": first(lambda part: b"\0\0\0")},
+    "header_truncated": first(lambda part: b"\0\0\0"),
     "header_only": raw_block(cut=0),
     # 0 bytes: present, so not a missing block
-    "empty_file": {"block": first(lambda part: b"")},
+    "empty_file": first(lambda part: b""),
     # raw payload one value short
     "payload_short": raw_block(cut=-2),
     # raw payload one value long
@@ -181,12 +152,9 @@ DATASETS = {
     # decompressed payload of 16 MB for a block of 24 bytes
     "gzip_bomb": gzip_block(lambda data: gz(data + bytes(16_000_000))),
     # useZlib true: zlib container
-    "gzip_use_zlib": {
-        **set_compression(type="gzip", level=5, useZlib=True),
-        "encode": lambda data: zlib.compress(data, 5),
-    },
-    "gzip_use_zlib_false": {**set_compression(type="gzip", level=5, useZlib=False), "encode": gz},
-    "gzip_no_level": {**set_compression(type="gzip"), "encode": gz},
+    "gzip_use_zlib": set_compression(lambda data: zlib.compress(data, 5), type="gzip", level=5, useZlib=True),
+    "gzip_use_zlib_false": set_compression(gz, type="gzip", level=5, useZlib=False),
+    "gzip_no_level": set_compression(gz, type="gzip"),
     "gzip_level_minus_1": {"compression": "gzip"},
     "gzip_members": {"compression": "gzip", "encode": lambda data: gz(data[:5]) + gz(data[5:])},
     # compressionType of N5 before 2.0
@@ -194,19 +162,21 @@ DATASETS = {
     # compressionType of N5 before 2.0
     "old_compression_type_raw": {"metadata": {"compression": ..., "compressionType": "raw"}},
     # unknown member of compression
-    "unknown_parameters": {
-        **set_compression(type="gzip", level=5, useZlib=False, strategy="default", window=15),
-        "encode": gz,
-    },
+    "unknown_parameters": set_compression(gz, type="gzip", level=5, useZlib=False, strategy="default", window=15),
     # as n5-blosc writes: typesize 1, shuffle as an integer, nthreads
-    "blosc_java": {
-        **set_compression(type="blosc", cname="blosclz", clevel=6, shuffle=0, blocksize=0, typesize=1, nthreads=1),
-        "encode": lambda data: bytes(numcodecs.Blosc("blosclz", 6, 0).encode(np.frombuffer(data, "u1"))),
-    },
-    # as zstd-jni's stream writes: frame without content size
+    "blosc_java": set_compression(
+        lambda data: bytes(numcodecs.Blosc("blosclz", 6, 0).encode(np.frombuffer(data, "u1"))),
+        type="blosc",
+        cname="blosclz",
+        clevel=6,
+        shuffle=0,
+        blocksize=0,
+        typesize=1,
+        nthreads=1,
+    ),  # fmt: skip
     "zstd_no_content_size": {"compression": "zstd", "encode": stream_zstd},
-    "compression_jpeg": {**set_compression(type="jpeg", quality=90)},
-    "compression_unknown": {**set_compression(type="webp")},
+    "compression_jpeg": set_compression(type="jpeg", quality=90),
+    "compression_unknown": set_compression(type="webp"),
     "compression_absent": {"metadata": {"compression": ...}},
     "dtype_string": {"metadata": {"dataType": "string"}},
     "dtype_object": {"metadata": {"dataType": "object"}},
@@ -216,77 +186,39 @@ DATASETS = {
     "metadata_block_size_zero": {"metadata": {"blockSize": [3, 0]}},
     "metadata_negative_dimension": {"metadata": {"dimensions": [6, -4]}},
     "metadata_fraction": {"metadata": {"dimensions": [6.5, 4]}},
-}
-
-
-def also(files):
-    """A dataset, and then other files of its store."""
-
-    def make(store, case):
-        dataset(store, case)
-        for key, value in files.items():
-            put(store, key, value)
-
-    return make
-
-
-def spec(store, case):
-    compression = case.name[len("spec_") :]
-    dataset(store, case, compression, block=lambda coords, part: SPEC_HEADER + bytes.fromhex(SPEC[compression]))
-
-
-def absent_parameters(store, case):
-    for name, array in case.arrays.items():
-        parameters = {"cname": "lz4"} if name == "blosc" else {}
-        dataset(store, array, name, metadata={"compression": {"type": name, **parameters}})
-
-
-def groups(store, case):
-    for array in case.arrays.values():
-        dataset(store, array)
-    for path, attributes in case.groups.items():
-        if attributes:
-            put(store / path, "attributes.json", attributes)
-
-
-def version_absent(store, case):
-    dataset(store, case)
-    (store / "attributes.json").unlink()
-
-
-BEYOND = header((3, 4)) + payload(np.full((4, 3), 99, "i2"))
-OTHERS = {
-    **{"spec_" + name: spec for name in SPEC},
-    "padded_and_truncated": lambda store, case: dataset(store, case, block=mixed_padding(case)),
-    # end blocks longer than the dataset but shorter than blockSize
-    "padded_in_part": lambda store, case: dataset(store, case, block=partly_padded(case)),
+    **{"spec_" + name: spec(name) for name in SPEC},
+    # end blocks padded to blockSize and truncated ones in one dataset
+    "padded_and_truncated": {"block": lambda coords, part: padded(part, (3, 4, 2)) if sum(coords) % 2 else None},
+    # end blocks longer than the dataset, rows 3..4 of 5, columns 4..6 of 7, but shorter than blockSize
+    "padded_in_part": {"block": lambda coords, part: padded(part, (3, 3)) if coords == (1, 1) else None},
     # an inner block truncated as only end blocks may be: the rest is 0, or refused
-    "short_inner_block": lambda store, case: dataset(store, case, block=first(short_inner)),
-    "block_larger_than_array": lambda store, case: dataset(store, case, block=padded(case)),
-    "absent_parameters": absent_parameters,
-    # attributes.json of the dataset is not JSON
-    "metadata_not_json": also({"data/attributes.json": b'{"dimensions": [6, 4], "blockSize": [3, 2]'}),
-    # attributes.json of the dataset is a JSON list
-    "metadata_not_object": also({"data/attributes.json": ["dimensions", "blockSize"]}),
-    # 100,000 nested brackets in attributes.json
-    "metadata_deep": also({"data/attributes.json": b"[" * 100_000 + b"]" * 100_000}),
-    # no attributes.json at the root
-    "version_absent": version_absent,
+    "short_inner_block": first(lambda part: header((2, 2)) + payload(part[:, :2])),
+    "block_larger_than_array": first(lambda part: padded(part, (5, 4))),
+    "metadata_not_json": {"files": {"data/attributes.json": b'{"dimensions": [6, 4], "blockSize": [3, 2]'}},
+    "metadata_not_object": {"files": {"data/attributes.json": ["dimensions", "blockSize"]}},
+    "metadata_deep": {"files": {"data/attributes.json": b"[" * 100_000 + b"]" * 100_000}},
     # root attributes without n5
-    "version_absent_attributes": also({"attributes.json": {"title": "golden"}}),
-    "version_snapshot": also({"attributes.json": {"n5": "2.1.0-SNAPSHOT"}}),
-    "version_minor": also({"attributes.json": {"n5": "4.9.1"}}),
-    "version_5": also({"attributes.json": {"n5": "5.0.0"}}),
-    # blocks at 2/0, 0/2 and 7/7, outside the grid: ignored
-    "beyond_dataset": also(dict.fromkeys(("data/2/0", "data/0/2", "data/7/7"), BEYOND)),
-    "groups": groups,
-    "root_dataset": lambda store, case: dataset(store, case, "gzip", metadata={"n5": "4.0.0"}),
+    "version_absent_attributes": {"files": {"attributes.json": {"title": "golden"}}},
+    "version_snapshot": {"files": {"attributes.json": {"n5": "2.1.0-SNAPSHOT"}}},
+    "version_minor": {"files": {"attributes.json": {"n5": "4.9.1"}}},
+    "version_5": {"files": {"attributes.json": {"n5": "5.0.0"}}},
+    # outside the grid: ignored
+    "beyond_dataset": {"files": dict.fromkeys(("data/2/0", "data/0/2", "data/7/7"), BEYOND)},
+    "root_dataset": {"compression": "gzip", "metadata": {"n5": "4.0.0"}},
 }
+
+
+def absent_parameters(name):
+    """Compression is only {type}, and cname for blosc."""
+    return {"compression": name, **set_compression(type=name, **({"cname": "lz4"} if name == "blosc" else {}))}
 
 
 for case, store in n5_cases.fresh("n5", "hand", "1"):
-    root(store)
-    if case.name in OTHERS:
-        OTHERS[case.name](store, case)
-    else:
-        dataset(store, case, **DATASETS.get(case.name, {"compression": case.compression or "raw"}))
+    if case.name != "version_absent":
+        put(store, "attributes.json", {"n5": "4.0.0"})
+    for path, attributes in case.groups.items():
+        if attributes:
+            put(store / path, "attributes.json", attributes)
+    for path, array in case.arrays.items():
+        options = DATASETS.get(case.name, {"compression": array.compression})
+        dataset(store, array, **(absent_parameters(path) if case.name == "absent_parameters" else options))
