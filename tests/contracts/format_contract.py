@@ -2,7 +2,6 @@
 
 import json
 import pickle
-from itertools import product
 
 import numpy as np
 import pytest
@@ -48,44 +47,38 @@ class FormatContract:
     arrays = ()
     refused = ()
 
+    @pytest.fixture(params=PATHS)
+    def path(self, request):
+        return request.param
+
     def test_there_is_something_to_test(self):
         assert self.arrays
 
-    def test_arrays_come_back(self, subtests):
-        for path in PATHS:
-            with subtests.test(path):
-                for metadata in self.arrays:
-                    documents = self.format.emit_array(path, metadata)
-                    assert same_metadata(self.format.parse_array(path, documents), metadata)
+    def test_arrays_come_back(self, path):
+        for metadata in self.arrays:
+            documents = self.format.emit_array(path, metadata)
+            assert same_metadata(self.format.parse_array(path, documents), metadata)
 
-    def test_groups_come_back(self, subtests):
-        for path in PATHS:
-            with subtests.test(path):
-                for metadata in (GroupMetadata(), GroupMetadata({"title": "Größe", "n": [1, {"x": None}]})):
-                    documents = self.format.emit_group(path, metadata)
-                    assert self.format.parse_group(path, documents) == metadata
-                    assert self.format.parse_array(path, documents) is None
+    def test_groups_come_back(self, path):
+        for metadata in (GroupMetadata(), GroupMetadata({"title": "Größe", "n": [1, {"x": None}]})):
+            documents = self.format.emit_group(path, metadata)
+            assert self.format.parse_group(path, documents) == metadata
+            assert self.format.parse_array(path, documents) is None
 
-    def test_documents_are_those_that_are_fetched(self, subtests):
-        for path in PATHS:
-            with subtests.test(path):
-                written = self.format.emit_array(path, self.arrays[0])
-                assert set(written) <= set(self.format.array_keys(path))
-                assert self.format.array_keys(path)[0] in written
-                assert set(self.format.emit_group(path, GroupMetadata())) <= set(self.format.group_keys(path))
+    def test_documents_are_those_that_are_fetched(self, path):
+        written = self.format.emit_array(path, self.arrays[0])
+        assert set(written) <= set(self.format.array_keys(path))
+        assert self.format.array_keys(path)[0] in written
+        assert set(self.format.emit_group(path, GroupMetadata())) <= set(self.format.group_keys(path))
 
-    def test_documents_are_standard_json(self, subtests):
-        for path in PATHS:
-            with subtests.test(path):
-                for metadata in self.arrays:
-                    for value in self.format.emit_array(path, metadata).values():
-                        json.loads(value.decode(), parse_constant=pytest.fail)
+    def test_documents_are_standard_json(self, path):
+        for metadata in self.arrays:
+            for value in self.format.emit_array(path, metadata).values():
+                json.loads(value.decode(), parse_constant=pytest.fail)
 
-    def test_nothing_there_is_no_node(self, subtests):
-        for path in PATHS:
-            with subtests.test(path):
-                assert self.format.parse_array(path, {}) is None
-                assert self.format.parse_array("elsewhere", self.format.emit_array(path, self.arrays[0])) is None
+    def test_nothing_there_is_no_node(self, path):
+        assert self.format.parse_array(path, {}) is None
+        assert self.format.parse_array("elsewhere", self.format.emit_array(path, self.arrays[0])) is None
 
     def test_emitting_changes_nothing(self):
         for metadata in self.arrays:
@@ -94,21 +87,19 @@ class FormatContract:
             assert self.format.emit_array("a", metadata) == first
             assert pickle.dumps(metadata) == before
 
-    def test_a_broken_document_is_named(self, subtests):
+    def test_a_broken_document_is_named(self, path, subtests):
         values = [b"", b"[]", b"null", b"{", b"\xff{}", b"[" * 100_000, b'{"a": ' * 100_000]
-        for path, value in product(PATHS, values):
-            key = self.format.array_keys(path)[0]
-            with subtests.test(path, value=value[:20]):
+        key = self.format.array_keys(path)[0]
+        for value in values:
+            with subtests.test(value=value[:20]):
                 with pytest.raises(MetadataError) as caught:
                     self.format.parse_array(path, {key: value})
                 assert caught.value.key == key
 
-    def test_what_cannot_be_held_is_refused(self, subtests):
-        for path in PATHS:
-            with subtests.test(path):
-                for metadata in self.refused:
-                    with pytest.raises(MetadataError):
-                        self.format.emit_array(path, metadata)
+    def test_what_cannot_be_held_is_refused(self, path):
+        for metadata in self.refused:
+            with pytest.raises(MetadataError):
+                self.format.emit_array(path, metadata)
 
     def test_paths_are_normalised(self):
         assert self.format.normalize_path("//a///b.c/") == "a/b.c"
@@ -117,23 +108,19 @@ class FormatContract:
             with pytest.raises(MetadataError):
                 self.format.normalize_path(bad)
 
-    def test_children_lie_below_the_prefixes_that_are_listed(self):
-        for path in PATHS:
-            child = f"{path}/kid" if path else "kid"
-            key = self.format.group_keys(child)[0]
-            names = set()
-            for prefix in self.format.list_prefixes(path):
-                if key.startswith(prefix):
-                    head, slash, _ = key.removeprefix(prefix).partition("/")
-                    names.add(self.format.child_name(path, prefix, head + slash))
-            assert "kid" in names
+    def test_children_lie_below_the_prefixes_that_are_listed(self, path):
+        key = self.format.group_keys(f"{path}/kid" if path else "kid")[0]
+        names = set()
+        for prefix in self.format.list_prefixes(path):
+            if key.startswith(prefix):
+                head, slash, _ = key.removeprefix(prefix).partition("/")
+                names.add(self.format.child_name(path, prefix, head + slash))
+        assert "kid" in names
 
-    def test_chunks_do_not_lie_outside_the_array(self, subtests):
-        for path in PATHS:
-            with subtests.test(path):
-                prefix = self.format.chunk_prefix(path)
-                assert prefix == "" or prefix.endswith("/")
-                assert path in prefix
+    def test_chunks_do_not_lie_outside_the_array(self, path):
+        prefix = self.format.chunk_prefix(path)
+        assert prefix == "" or prefix.endswith("/")
+        assert path in prefix
 
     def test_the_format_is_a_value(self):
         assert pickle.loads(pickle.dumps(self.format)) == self.format

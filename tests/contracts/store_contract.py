@@ -365,3 +365,11 @@ class StoreContract(ReadContract):
         assert list(store.get_many(ByteSpan(key) for key in keys)) == [key.encode() for key in keys]
         store.delete_prefix("a/")
         assert list(store.list_prefix("")) == []
+
+
+class ContractOfSlowStores(StoreContract):
+    """The same with fewer requests."""
+
+    n_listed = 100
+    n_increments = n_replaced = 5
+    n_reads = 4

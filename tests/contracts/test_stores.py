@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import obstore.store
 import pytest
-from contracts.store_contract import KEYS, ReadContract, StoreContract
+from contracts.store_contract import KEYS, ContractOfSlowStores, ReadContract, StoreContract
 from support.azure_server import azure_server  # noqa: F401
 from support.file_servers import ftp_server, sftp_server, webdav_server  # noqa: F401
 from support.gcs_server import gcs_server  # noqa: F401
@@ -54,14 +54,7 @@ class TestFsspecLocal(StoreContract):
         return FsspecStore(f"local://{tmp_path}/root")
 
 
-class OfService(StoreContract):
-    n_listed = 100
-    n_increments = 5
-    n_reads = 4
-    n_replaced = 5
-
-
-class TestObstoreS3(OfService):
+class TestObstoreS3(ContractOfSlowStores):
     @pytest.fixture
     def store(self, s3_server):  # noqa: F811
         store = open_store(s3_server.new_bucket() + "/some/root", s3_server.storage_options)
@@ -69,7 +62,7 @@ class TestObstoreS3(OfService):
         return store
 
 
-class TestObstoreAzure(OfService):
+class TestObstoreAzure(ContractOfSlowStores):
     @pytest.fixture
     def store(self, azure_server):  # noqa: F811
         store = open_store(azure_server.new_container() + "/some/root", azure_server.storage_options)
@@ -78,7 +71,7 @@ class TestObstoreAzure(OfService):
         return store
 
 
-class TestObstoreGcs(OfService):
+class TestObstoreGcs(ContractOfSlowStores):
     @pytest.fixture
     def store(self, gcs_server):  # noqa: F811
         store = open_store(gcs_server.new_store("some/root"))
@@ -88,11 +81,8 @@ class TestObstoreGcs(OfService):
 
 
 @pytest.mark.filterwarnings("ignore:.*guarded by a lock alone")
-class OfFileServer(StoreContract):
-    n_listed = 100
+class OfFileServer(ContractOfSlowStores):
     n_threads, n_increments = 3, 4
-    n_reads = 3
-    n_replaced = 3
 
 
 class TestSftp(OfFileServer):

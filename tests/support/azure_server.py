@@ -73,9 +73,9 @@ def _program() -> str:
     return found
 
 
-@contextlib.contextmanager
-def serve_azure() -> Iterator[AzureServer]:
-    """Run Azurite's blob service, in memory."""
+@pytest.fixture(scope="session")
+def azure_server() -> Iterator[AzureServer]:
+    """Azurite's blob service in memory, for all tests: make a container in each."""
     command = [_program(), "--inMemoryPersistence", "--blobPort", "0", "--skipApiVersionCheck", "--disableTelemetry"]
     process = subprocess.Popen([*command, "--silent"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
@@ -89,10 +89,3 @@ def serve_azure() -> Iterator[AzureServer]:
         process.terminate()
         process.wait(10)
         process.stdout.close()
-
-
-@pytest.fixture(scope="session")
-def azure_server() -> Iterator[AzureServer]:
-    """Azurite, for all tests: make a container in each."""
-    with serve_azure() as server:
-        yield server

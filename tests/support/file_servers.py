@@ -1,19 +1,16 @@
 """Servers of files, written by others, in threads of the tests: SFTP (asyncssh), WebDAV (wsgidav) and FTP (pyftpdlib).
 
-Each serves an empty folder, to which tests may look by other means.
+Each serves an empty folder, for all tests: use a folder of it in each.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import socket
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -24,12 +21,11 @@ USER, PASSWORD = "tester", "testing"
 
 @dataclass
 class FileServer:
-    """A folder, and the url and options by which fsspec opens it."""
+    """The url and options by which fsspec opens a folder."""
 
-    folder: Path
     url: str
-    storage_options: dict[str, Any] = field(default_factory=dict)
-    close_connections: Callable[[], None] = lambda: None
+    storage_options: dict[str, Any]
+    close_connections: Callable[[], object] | None = None
     """Close all connections, as servers do with clients that are silent for long."""
 
     def new_folder(self) -> str:
@@ -37,11 +33,11 @@ class FileServer:
         return f"{self.url}/{uuid4().hex[:12]}"
 
 
-@contextlib.contextmanager
-def serve_sftp(folder: Path) -> Iterator[FileServer]:
-    """Serve a folder by asyncssh's SFTP, on a free port."""
-    import asyncssh
-
+@pytest.fixture(scope="session")
+def sftp_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FileServer]:
+    """asyncssh's server."""
+    asyncssh = pytest.importorskip("asyncssh")
+    folder = tmp_path_factory.mktemp("sftp")
     connections: list[Any] = []
 
     class Server(asyncssh.SSHServer):
@@ -64,9 +60,12 @@ def serve_sftp(folder: Path) -> Iterator[FileServer]:
         key = asyncssh.generate_private_key("ssh-ed25519")
         return await asyncssh.listen("127.0.0.1", 0, server_factory=Server, server_host_keys=[key], sftp_factory=sftp)
 
-    async def close(server: Any) -> None:
+    def abort() -> None:
         while connections:
             connections.pop().abort()
+
+    async def close(server: Any) -> None:
+        abort()
         await asyncio.sleep(0.1)  # so that their sockets are closed
         server.close()
         await server.wait_closed()
@@ -82,12 +81,7 @@ def serve_sftp(folder: Path) -> Iterator[FileServer]:
         server = asyncio.run_coroutine_threadsafe(listen(), loop).result(30)
         options = {"port": server.get_port(), "username": USER, "password": PASSWORD}
         options |= {"allow_agent": False, "look_for_keys": False}
-
-        def abort() -> None:
-            while connections:
-                connections.pop().abort()
-
-        yield FileServer(folder, "sftp://127.0.0.1", options, lambda: loop.call_soon_threadsafe(abort))
+        yield FileServer("sftp://127.0.0.1", options, lambda: loop.call_soon_threadsafe(abort))
         asyncio.run_coroutine_threadsafe(close(server), loop).result(30)
     finally:
         loop.call_soon_threadsafe(loop.stop)
@@ -95,14 +89,15 @@ def serve_sftp(folder: Path) -> Iterator[FileServer]:
         loop.close()
 
 
-@contextlib.contextmanager
-def serve_webdav(folder: Path) -> Iterator[FileServer]:
-    """Serve a folder by wsgidav, on a free port."""
+@pytest.fixture(scope="session")
+def webdav_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FileServer]:
+    """wsgidav, likewise."""
+    pytest.importorskip("wsgidav")
     from cheroot.wsgi import Server
     from wsgidav.wsgidav_app import WsgiDAVApp
 
     config = {
-        "provider_mapping": {"/": str(folder)},
+        "provider_mapping": {"/": str(tmp_path_factory.mktemp("webdav"))},
         "simple_dc": {"user_mapping": {"*": {USER: {"password": PASSWORD}}}},
         "verbose": 0,
         "logging": {"enable": False},
@@ -113,64 +108,10 @@ def serve_webdav(folder: Path) -> Iterator[FileServer]:
     thread.start()
     try:
         options = {"base_url": f"http://127.0.0.1:{server.bind_addr[1]}", "auth": (USER, PASSWORD)}
-        yield FileServer(folder, "webdav://", options)
+        yield FileServer("webdav://", options)
     finally:
         server.stop()
         thread.join(30)
-
-
-@contextlib.contextmanager
-def serve_ftp(folder: Path) -> Iterator[FileServer]:
-    """Serve a folder by pyftpdlib, on a free port."""
-    with warnings.catch_warnings():  # of asyncore and asynchat
-        warnings.simplefilter("ignore", DeprecationWarning)
-        from pyftpdlib.authorizers import DummyAuthorizer
-        from pyftpdlib.handlers import FTPHandler
-        from pyftpdlib.ioloop import IOLoop
-        from pyftpdlib.servers import ThreadedFTPServer
-
-    connections: list[Any] = []
-
-    class Handler(FTPHandler):
-        authorizer = DummyAuthorizer()
-
-        def on_connect(self) -> None:
-            connections.append(self.socket)
-
-    def shut_down() -> None:
-        while connections:
-            with contextlib.suppress(OSError):  # closed already
-                connections.pop().shutdown(socket.SHUT_RDWR)
-
-    logging.getLogger("pyftpdlib").setLevel(logging.ERROR)
-    Handler.authorizer.add_user(USER, PASSWORD, str(folder), perm="elradfmwMT")
-    # with a loop of its own: the end of one server would close the sockets of all that share one
-    server = ThreadedFTPServer(("127.0.0.1", 0), Handler, ioloop=IOLoop())
-    thread = threading.Thread(target=server.serve_forever, name="ftp-server", kwargs={"timeout": 0.1}, daemon=True)
-    thread.start()
-    try:
-        host, port = server.address
-        options = {"port": port, "username": USER, "password": PASSWORD}
-        yield FileServer(folder, f"ftp://{host}", options, shut_down)
-    finally:
-        server.close_all()
-        thread.join(30)
-
-
-@pytest.fixture(scope="session")
-def sftp_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FileServer]:
-    """asyncssh's server, for all tests: use a folder of it in each."""
-    pytest.importorskip("asyncssh")
-    with serve_sftp(tmp_path_factory.mktemp("sftp")) as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def webdav_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FileServer]:
-    """wsgidav, likewise."""
-    pytest.importorskip("wsgidav")
-    with serve_webdav(tmp_path_factory.mktemp("webdav")) as server:
-        yield server
 
 
 @pytest.fixture(scope="session")
@@ -179,5 +120,23 @@ def ftp_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FileServer]
     with warnings.catch_warnings():  # of asyncore and asynchat
         warnings.simplefilter("ignore", DeprecationWarning)
         pytest.importorskip("pyftpdlib")
-    with serve_ftp(tmp_path_factory.mktemp("ftp")) as server:
-        yield server
+        from pyftpdlib.authorizers import DummyAuthorizer
+        from pyftpdlib.handlers import FTPHandler
+        from pyftpdlib.ioloop import IOLoop
+        from pyftpdlib.servers import ThreadedFTPServer
+
+    class Handler(FTPHandler):
+        authorizer = DummyAuthorizer()
+
+    logging.getLogger("pyftpdlib").setLevel(logging.ERROR)
+    Handler.authorizer.add_user(USER, PASSWORD, str(tmp_path_factory.mktemp("ftp")), perm="elradfmwMT")
+    # with a loop of its own: the end of one server would close the sockets of all that share one
+    server = ThreadedFTPServer(("127.0.0.1", 0), Handler, ioloop=IOLoop())
+    thread = threading.Thread(target=server.serve_forever, name="ftp-server", kwargs={"timeout": 0.1}, daemon=True)
+    thread.start()
+    try:
+        host, port = server.address
+        yield FileServer(f"ftp://{host}", {"port": port, "username": USER, "password": PASSWORD})
+    finally:
+        server.close_all()
+        thread.join(30)

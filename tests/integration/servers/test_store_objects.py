@@ -19,7 +19,6 @@ def of_s3(request, tmp_path):
     server = request.getfixturevalue("s3_server")
     return obstore.store.S3Store(
         server.new_bucket().removeprefix("s3://"),
-        prefix="some/root",
         access_key_id="testing",
         secret_access_key="testing",
         region="us-east-1",
@@ -32,7 +31,6 @@ def of_azure(request, tmp_path):
     server = request.getfixturevalue("azure_server")
     return obstore.store.AzureStore(
         server.new_container().removeprefix("az://"),
-        prefix="some/root",
         account_name="devstoreaccount1",
         account_key=server.storage_options["connection_string"].partition("AccountKey=")[2].partition(";")[0],
         endpoint=f"{server.endpoint_url}/devstoreaccount1",
@@ -74,15 +72,3 @@ def test_everywhere(place, tmp_path):
     cm.write_dataset(DATASET, place, "ds")
     xr.testing.assert_identical(xr.open_dataset(place, engine="chunkmill", group="ds", chunks={}).compute(), DATASET)
     xr.testing.assert_identical(xr.open_datatree(place, engine="chunkmill")["ds"].to_dataset(), DATASET)
-
-
-def test_a_web_server_to_read(http_server, tmp_path):
-    cm.to_store(VALUES, http_server.folder / "x", "a", chunks=(2, 2))
-    cm.write_dataset(DATASET, http_server.folder / "x", "ds", consolidated=True)
-    url = f"{http_server.url}/x"
-    objects = obstore.store.HTTPStore.from_url(url, client_options={"allow_http": True})
-    for place in (objects, fsspec.filesystem("http").get_mapper(url)):
-        np.testing.assert_array_equal(cm.from_store(place, "a").compute(), VALUES)
-        xr.testing.assert_identical(xr.open_dataset(place, engine="chunkmill", group="ds").load(), DATASET)
-        cm.convert((place, "a"), tmp_path / type(place).__name__, format="zarr2")
-        assert cm.verify((place, "a"), tmp_path / type(place).__name__).equal

@@ -130,14 +130,6 @@ def test_get_many_runs_at_once_and_in_bounds(served):
     assert 8 < served.most_at_once <= 64
 
 
-def test_get_many_names_the_range_that_is_outside(served):
-    store = open_store(served.url)
-    values = store.get_many([ByteSpan("a/k", ByteRange(0, 5)), ByteSpan("a/k", ByteRange(99, 5))])
-    assert next(values) == bytes(range(5))
-    with pytest.raises(StoreError, match=r"'a/k'.*expected 5 bytes"):
-        next(values)
-
-
 def test_get_many_stops_when_the_caller_does(served):
     served.latency = 0.05
     values = open_store(served.url).get_many(ByteSpan("a/k", ByteRange(-i)) for i in range(1, 1000))

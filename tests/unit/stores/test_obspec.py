@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from contracts.store_contract import StoreContract
+from contracts.store_contract import ContractOfSlowStores
 
 pytest.importorskip("obstore")
 
@@ -50,20 +50,13 @@ class Writable(Readable):
             self.values.pop(path, None)
 
 
-class InMemory(StoreContract):
-    n_increments = 5
-    n_listed = 100
-    n_reads = 4
-    n_replaced = 5
-
-
-class TestFewMethods(InMemory):
+class TestFewMethods(ContractOfSlowStores):
     @pytest.fixture
     def store(self):
         return open_store(Writable())
 
 
-class TestObstoreByItsMethods(InMemory):
+class TestObstoreByItsMethods(ContractOfSlowStores):
     """With ``head``, ``list_with_delimiter`` and errors of its own."""
 
     test_pickle = test_listings_are_fresh = None  # memory of obstore does not pickle

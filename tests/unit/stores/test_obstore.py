@@ -1,13 +1,11 @@
 """obstore's requests: what they are, and what becomes of trouble on the way."""
 
-import ast
 import os
 import pickle
 import subprocess
 import sys
 import textwrap
 import warnings
-from pathlib import Path
 
 import fsspec
 import numpy as np
@@ -139,44 +137,32 @@ def test_a_store_pickles_with_its_options(store):
     assert "testing" not in repr(store)
 
 
-def _ask_in_child(store, queue):
-    found = []
-    for ask in (lambda: store.get("k"), lambda: list(store.get_many([ByteSpan("k")] * 3)), lambda: store.set("c", b"")):
-        try:
-            found.append(ask())
-        except StoreError as error:
-            found.append(str(error))
-    queue.put(found)
-
-
 @pytest.mark.parametrize("used", [True, False])
 @NEEDS_FORK
 def test_a_forked_process_is_told_to_be_spawned(store, used):
     """obstore's threads are not in it: it would wait without end."""
     code = textwrap.dedent("""
-        import multiprocessing, os, pickle, sys
-        from unit.stores.test_obstore import _ask_in_child
+        import os, pickle, sys
+        from chunkmill.stores.base import ByteSpan
         store, used = pickle.loads(bytes.fromhex(sys.argv[1]))
         if used:
             store.set("k", b"v")
-        context = multiprocessing.get_context("fork")
-        queue = context.Queue()
-        process = context.Process(target=_ask_in_child, args=(store, queue), daemon=True)
-        process.start()
-        print(queue.get(timeout=30))
-        os._exit(0)
+        if os.fork():
+            sys.exit(os.wait()[1])
+        for ask in (lambda: store.get("k"), lambda: [*store.get_many([ByteSpan("k")] * 3)], lambda: store.set("c", b"")):
+            try:
+                print(ask())
+            except Exception as error:
+                print(error)
     """)
-    if not used:
-        store.set("k", b"v")
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([*sys.path, str(Path(__file__).parents[2])])}
-    state = pickle.dumps((store, used)).hex()
-    command = [sys.executable, "-c", code, state]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=True)
-    found = ast.literal_eval(done.stdout.splitlines()[-1])
+    store.set("k", b"v")
+    command = [sys.executable, "-c", code, pickle.dumps((store, used)).hex()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    found = done.stdout.splitlines()
     if used:
-        assert all("was forked" in each and "spawn" in each for each in found)
+        assert len([each for each in found if "was forked" in each and "spawn" in each]) == 3
     else:
-        assert found == [b"v", [b"v"] * 3, None]
+        assert found == ["b'v'", str([b"v"] * 3), "None"]
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -281,7 +267,7 @@ STRANGE = {
 @pytest.mark.parametrize("kind", STRANGE)
 def test_a_strange_server_is_written_to_by_lock_alone(s3_server, kind):  # noqa: F811
     """With weak ETags nothing ever returned; with 501 nothing was written, after 101 requests and 47 s."""
-    with serve_flaky(s3_server.endpoint_url, every=1 << 60, **STRANGE[kind]) as proxy:
+    with serve_flaky(s3_server.endpoint_url, **STRANGE[kind]) as proxy:
         store = open_store(s3_server.new_bucket() + "/x", options_at(s3_server, proxy.url))
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
@@ -300,9 +286,7 @@ def test_a_strange_server_is_written_to_by_lock_alone(s3_server, kind):  # noqa:
 
 def test_a_conflict_of_conditions_is_tried_again(s3_server):  # noqa: F811
     """One answer of 409 was taken for an array that others had made."""
-    with serve_flaky(
-        s3_server.endpoint_url, every=1 << 60, conditions=(409, "ConditionalRequestConflict"), n_conditional=0
-    ) as proxy:
+    with serve_flaky(s3_server.endpoint_url, conditions=(409, "ConditionalRequestConflict"), n_conditional=0) as proxy:
         store = open_store(s3_server.new_bucket() + "/x", options_at(s3_server, proxy.url))
         assert store.compares_versions
         for n_refused in (1, 3):
@@ -326,18 +310,6 @@ def test_credentials_that_may_not_write(monkeypatch):
 
 # --------------------------------------------------------------------------------------------------------------------
 # Trouble on the way
-
-
-def test_lost_responses_of_conditional_writes(s3_server):  # noqa: F811
-    """The retry is refused because of its own first try: it has succeeded."""
-    with serve_flaky(s3_server.endpoint_url, every=2, methods=("PUT",), after=True) as proxy:
-        store = open_store(s3_server.new_bucket() + "/x", options_at(s3_server, proxy.url))
-        for i in range(6):
-            assert conflicts.create(store, f"k{i}", b"1")
-            _, version = store.get_versioned(f"k{i}")
-            assert conflicts.swap(store, f"k{i}", b"2", version)
-            assert not conflicts.swap(store, f"k{i}", b"3", version)
-        assert proxy.n_failures >= 6
 
 
 def test_no_retries_when_users_want_none(s3_server):  # noqa: F811

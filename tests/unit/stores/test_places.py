@@ -51,11 +51,6 @@ def test_a_format_with_options_agrees_by_its_name():
     assert place_of("x|zarr2:a", "", own).format is own
 
 
-def test_an_unknown_adapter_is_named():
-    with pytest.raises(StoreError, match="no adapter for 'ocdbt:'"):
-        place_of("s3://b/x|ocdbt:a")
-
-
 @pytest.mark.parametrize("version", [2, 3])
 def test_nodes_of_zarr_python(version):
     store = zarr.storage.MemoryStore()

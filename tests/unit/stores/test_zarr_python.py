@@ -5,7 +5,7 @@ import gc
 import numpy as np
 import pytest
 import xarray as xr
-from contracts.store_contract import KEYS, ReadContract, StoreContract
+from contracts.store_contract import KEYS, ContractOfSlowStores, ReadContract
 
 import chunkmill as cm
 from chunkmill.errors import StoreError
@@ -15,19 +15,6 @@ from chunkmill.stores.zarr_python import ZarrPythonStore
 
 zarr = pytest.importorskip("zarr")
 pytest.importorskip("zarr.storage")
-
-
-class InMemory(StoreContract):
-    n_increments = 5
-    n_listed = 100
-    n_reads = 4
-    n_replaced = 5
-
-
-class TestMemoryStore(InMemory):
-    @pytest.fixture
-    def store(self):
-        return ZarrPythonStore(zarr.storage.MemoryStore())
 
 
 class TestZipStore(ReadContract):
@@ -44,7 +31,7 @@ class TestZipStore(ReadContract):
     test_no_prefix_leads_out = test_pickle = None  # it deletes nothing, and another process cannot write on
 
 
-class TestWrapper(InMemory):
+class TestWrapper(ContractOfSlowStores):
     """A store of a user's own, derived from zarr-python's."""
 
     @pytest.fixture
@@ -52,7 +39,7 @@ class TestWrapper(InMemory):
         return ZarrPythonStore(zarr.storage.WrapperStore(zarr.storage.MemoryStore()))
 
 
-class TestMapping(InMemory):
+class TestMapping(ContractOfSlowStores):
     @pytest.fixture
     def store(self):
         return MemoryStore({})
