@@ -34,6 +34,14 @@ def test_texts_that_are_no_shapes(text):
         TYPES["chunks"].convert(text, None, None)
 
 
+def test_regions():
+    convert = TYPES["region"].convert
+    assert convert("2:6,3:", None, None) == (slice(2, 6), slice(3, None))
+    assert convert("t=2:6,x=3:", None, None) == {"t": slice(2, 6), "x": slice(3, None)}
+    with pytest.raises(click.BadParameter, match="is not a region"):
+        convert("0:8:2", None, None)
+
+
 def test_codecs():
     assert TYPES["codecs"].convert("zstd", None, None) == "zstd"
     assert TYPES["codecs"].convert('{"name": "gzip"}', None, None) == [{"name": "gzip"}]

@@ -61,33 +61,6 @@ def test_resume_skips_what_is_on_record(store):
     assert not journal_keys(store)
 
 
-@pytest.mark.parametrize("n_deletes", range(9))
-def test_a_job_that_was_killed_while_it_tidied_up_is_done(store, n_deletes):
-    """What is left is the journal; who runs the job again, with it or without, is told so or begins anew."""
-    values = {}
-
-    class Killed(RecordingStore):
-        def _before(self, method, key, byte_range=None):
-            super()._before(method, key)
-            if values and method.startswith("delete") and len(self.keys("delete", "delete_prefix")) > n_deletes:
-                raise KeyboardInterrupt
-
-    def publish(target):
-        values["zarr.json"] = b"there"
-        return target.publish()
-
-    try:
-        run_job(make_job(Killed(store), put_in=store, publishing=publish))
-    except KeyboardInterrupt:
-        assert n_deletes < 8
-    values.clear()
-    result = run_job(make_job(store))
-    assert result.stages[0].n_tasks == 5
-    assert result.n_resumed in {0, 5}
-    assert not journal_keys(store)
-    assert {key for key in store.list_prefix("") if key.startswith("data")} == {f"data/{n}" for n in range(5)}
-
-
 def test_what_is_on_record_is_forgotten_before_it_is_deleted(store):
     """Else a job that begins anew, and is cut off while it makes room, would leave records of what is gone."""
     with pytest.raises(StoreError):
@@ -100,16 +73,6 @@ def test_what_is_on_record_is_forgotten_before_it_is_deleted(store):
     with pytest.raises(KeyboardInterrupt):
         run_job(make_job(store, room=room), resume=False)
     assert not unfinished_jobs(store)
-
-
-def test_another_plan_is_refused(store):
-    with pytest.raises(StoreError):
-        run_job(make_job(FailingStore(store, every=4, methods=["set"], times=1)))
-    with pytest.raises(JobError, match=r"another plan.*resume=False") as caught:
-        run_job(make_job(store, mark="other"))
-    assert "put it" in str(caught.value)
-    run_job(make_job(store, mark="other"), resume=False)
-    assert not journal_keys(store)
 
 
 @pytest.mark.parametrize("is_own", [True, False])

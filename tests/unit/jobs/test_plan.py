@@ -63,38 +63,20 @@ def test_what_is_at_the_target(plan):
     )
 
 
-COUNTS = {
-    "n_tasks": 17,
-    "bytes_read": 300 << 20,
-    "bytes_written": 200 << 20,
-    "n_requests": 329,
-    "peak_memory_bytes": 1 << 27,
-}
-
-
-def test_bytes_and_memory_come_first_and_in_this_order():
-    rows = cost_rows(JobCounts(**COUNTS, n_keys=9, actions={"rechunk": 9}), [("memory", "128.00 MiB")])
-    assert rows == [
+def test_costs_come_in_this_order_and_intermediate_files_and_second_reads_are_said():
+    sizes = {"bytes_read": 300 << 20, "bytes_written": 200 << 20, "peak_memory_bytes": 1 << 27}
+    counts = JobCounts(n_tasks=17, n_requests=329, n_keys=9, **sizes)
+    assert cost_rows(replace(counts, actions={"rechunk": 9}, read_amplification=1.001), [("memory", "128 MiB")]) == [
         ("read", "300.00 MiB"),
         ("written", "200.00 MiB, 9 store keys"),
-        ("memory", "128.00 MiB"),
+        ("memory", "128 MiB"),
         ("tasks", "17, with 329 requests"),
         ("actions", "rechunk 9"),
     ]
-
-
-def test_intermediate_files_have_a_row_of_their_own():
-    rows = dict(cost_rows(JobCounts(**COUNTS, bytes_temporary=100 << 20, bytes_temporary_read=100 << 20), []))
+    files = {"bytes_temporary": 100 << 20, "bytes_temporary_read": 100 << 20}
+    rows = dict(cost_rows(replace(counts, read_amplification=2.96, **files), []))
     assert rows["temporary"] == "100.00 MiB of intermediate files, written and read once"
-    assert (rows["read"], rows["written"]) == ("200.00 MiB", "100.00 MiB, 0 store keys")
-    assert "actions" not in rows
-
-
-def test_reading_again_is_said():
-    assert (
-        dict(cost_rows(JobCounts(**COUNTS, read_amplification=2.96), []))["read"] == "300.00 MiB; each element 3 times"
-    )
-    assert dict(cost_rows(JobCounts(**COUNTS, read_amplification=1.001), []))["read"] == "300.00 MiB"
+    assert (rows["read"], rows["written"]) == ("200.00 MiB; each element 3 times", "100.00 MiB, 9 store keys")
 
 
 def six_arrays(store):
@@ -208,19 +190,14 @@ def test_a_resumed_report_counts_this_run_and_all_runs_apart(tmp_path):
     assert "1 task of earlier runs, not in these counts; all runs together: read " in repr(report)
 
 
-def test_running_and_dead(tmp_path, monkeypatch):
-    store = LocalStore(tmp_path / "a")
-    with leased(store, "g/a", "write 'g/a'"):
-        (job,) = cm.jobs(tmp_path / "a")
-        assert (job.state, job.path, job.job) == ("running", "g/a", "write 'g/a'")
-        monkeypatch.setattr(heartbeat, "is_live", lambda _: False)
-        (job,) = cm.jobs(tmp_path / "a")
-        assert job.state == "dead"
-
-
-def test_a_running_job_says_how_far_it_is(tmp_path):
+def test_a_running_job_says_how_far_it_is_and_a_silent_one_that_it_is_dead(tmp_path, monkeypatch):
     with leased(LocalStore(tmp_path / "a"), "g/a", "write 'g/a'"):
         (job,) = cm.jobs(tmp_path / "a")
+        monkeypatch.setattr(heartbeat, "is_live", lambda _: False)
+        assert [(each.state, each.path, each.job) for each in (job, *cm.jobs(tmp_path / "a"))] == [
+            ("running", "g/a", "write 'g/a'"),
+            ("dead", "g/a", "write 'g/a'"),
+        ]
     shown = {"stage": "rechunk-write", "n_stage_done": 8, "n_stage_tasks": 16, "n_tasks_done": 40, "n_tasks": 160}
     times = {"bytes_per_second": float(3 << 20), "seconds": 75.0, "seconds_left": 200.0}
     assert str(replace(job, client="process 7 on here", **shown, **times)).splitlines()[1:] == [

@@ -9,16 +9,20 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from hypothesis import settings
 from support.recording import CHANGES, DeletingStore, Died, DyingStore
 
 import chunkmill as cm
 from chunkmill.errors import JobError, NodeNotFound
 from chunkmill.journal import heartbeat, journal
-from chunkmill.stores import posix_file
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
 OLD, NEW = np.arange(20).reshape(4, 5), np.arange(24).reshape(4, 6) + 100
+NEW_BLOCKS = da.from_array(NEW, chunks=(4, 3))
+
+EVERY = 1 if settings().max_examples > 25 else 3
+"""How many requests lie between two deaths: none at night."""
 
 
 CLIENTS = [0]
@@ -61,7 +65,7 @@ def everybody_who_died_is_dead(monkeypatch):
 def source():
     store = MemoryStore()
     cm.create_group(store, "s", format="zarr2", attributes={"new": 1})
-    cm.to_store(da.from_array(NEW, chunks=(2, 3)), store, "s/x", format="zarr2", codecs="raw", attributes={"new": 1})
+    cm.to_store(NEW_BLOCKS, store, "s/x", format="zarr2", codecs="raw", attributes={"new": 1})
     return store
 
 
@@ -70,17 +74,10 @@ JOBS = {
         (source, "s/x"), (store, path), format=fmt, codecs="gzip", overwrite=True
     ),
     "rechunk": lambda source, store, path, fmt: cm.rechunk(
-        (source, "s/x"), (store, path), chunks=(4, 2), format=fmt, strategy="spill", overwrite=True
+        (source, "s/x"), (store, path), chunks=(2, 6), format=fmt, strategy="spill", overwrite=True
     ),
     "to_store": lambda source, store, path, fmt: cm.to_store(
-        da.from_array(NEW, chunks=(2, 3)),
-        store,
-        path,
-        format=fmt,
-        codecs="gzip",
-        attributes={"new": 1},
-        mode="w",
-        resume=True,
+        NEW_BLOCKS, store, path, format=fmt, attributes={"new": 1}, mode="w", resume=True
     ),
     "tree": lambda source, store, path, fmt: cm.convert((source, "s"), (store, path), format=fmt, overwrite=True),
 }
@@ -98,55 +95,36 @@ def seen(store, path, job):
     return "new" if "new" in array.attributes else "old"
 
 
-PLACES = [("zarr3", "g/a"), ("zarr2", ""), ("n5", "a"), ("zarr3-draft", "")]
-
-
-@pytest.mark.parametrize(("job", "place"), [*zip(JOBS, PLACES, strict=True)], ids=JOBS)
-def test_a_job_that_dies_anywhere_in_memory(source, job, place):
-    die_anywhere(MemoryStore, source, job, *place)
-
-
 @pytest.mark.parametrize(
-    ("job", "fmt", "path"), [("rechunk", "zarr3", "g/a"), ("tree", "zarr2", ""), ("to_store", "zarr3-draft", "g/a")]
+    ("kind", "job", "fmt", "path", "old"),
+    [
+        (MemoryStore, "rechunk", "zarr2", "", ""),
+        (MemoryStore, "to_store", "n5", "a", ""),
+        (MemoryStore, "tree", "zarr3-draft", "", ""),
+        (DeletingStore, "rechunk", "zarr3", "g/a", ""),  # there is no node until it is done
+        (DeletingStore, "tree", "zarr2", "", ""),
+        (DeletingStore, "to_store", "zarr3-draft", "g/a", ""),
+        (MemoryStore, "convert", "n5", "g/a", "zarr3-draft"),  # the old is deleted first
+        (MemoryStore, "convert", "zarr3", "g/a", "damaged zarr2"),
+    ],
 )
-def test_a_job_that_dies_anywhere_where_the_old_is_deleted_first(source, job, fmt, path):
-    """Until it is done there is no node, and opening it says which job writes."""
-    die_anywhere(DeletingStore, source, job, fmt, path, deletes=True)
+def test_a_job_that_dies_anywhere_in_memory(source, kind, job, *, fmt, path, old):
+    die_anywhere(kind, source, job, fmt, path, old=old, deletes=kind is DeletingStore or old == "zarr3-draft")
 
 
-@pytest.fixture(params=["exchanged", "renamed twice"])
-def exchanges(request, monkeypatch):
-    if request.param == "renamed twice":
-        monkeypatch.setattr(posix_file, "_renamed", lambda *_: False)
-
-
-@pytest.mark.usefixtures("exchanges")
 def test_a_job_that_dies_anywhere_in_a_directory(source, tmp_path):
     numbers = itertools.count()
-
-    def make():
-        folder = tmp_path / f"{next(numbers)}"
-        folder.mkdir()
-        return LocalStore(folder / "store")
-
+    make = lambda: LocalStore(tmp_path / f"{next(numbers)}" / "store")  # noqa: E731
     die_anywhere(make, source, "convert", "zarr3", "g/a")
 
 
-@pytest.mark.parametrize(("old", "fmt"), [("zarr3-draft", "n5"), ("damaged zarr2", "zarr3")])
-def test_a_job_that_dies_anywhere_beside_another_format(source, old, fmt):
-    """Or beside a node that does not open."""
-    die_anywhere(MemoryStore, source, "convert", fmt, "g/a", old=old, deletes=old == "zarr3-draft")
-
-
-def damaged(store, path):
-    """Damage the array's document."""
-    store.set(f"{path}/.zarray", b'{"zarr_format": 2, "shape')
+DAMAGED = b'{"zarr_format": 2, "shape'
 
 
 def is_damaged(store, path):
-    """Return whether what `damaged` left is there, whole."""
+    """Return whether a damaged node is there, whole."""
     n_keys = sum("chunkmill" not in key for key in store.list_prefix(f"{path}/"))
-    return store.get(f"{path}/.zarray") == b'{"zarr_format": 2, "shape' and n_keys == 2 + 6
+    return store.get(f"{path}/.zarray") == DAMAGED and n_keys == 2 + 2
 
 
 def seen_or_deleted(store, path, job):
@@ -160,13 +138,13 @@ def seen_or_deleted(store, path, job):
 
 
 def die_anywhere(make_store, source, job, fmt, path, *, old="", deletes=False):
-    n, both, resumed = 0, [], 0
-    while True:
+    both, resumed = [], 0
+    for n in itertools.count(len(job + fmt) % EVERY, EVERY):
         store = make_store()
-        options = {"chunks": (2, 2), "codecs": "gzip", "attributes": {"old": 1}}
+        options = {"chunks": (4, 3), "codecs": "gzip", "attributes": {"old": 1}}
         cm.to_store(OLD, store, path, format=old.removeprefix("damaged ") or fmt, **options)
         if old.startswith("damaged"):
-            damaged(store, path)
+            store.set(f"{path}/.zarray", DAMAGED)
         try:
             JOBS[job](source, Dying(store, n), path, fmt)
         except Died:
@@ -184,10 +162,8 @@ def die_anywhere(make_store, source, job, fmt, path, *, old="", deletes=False):
         assert not [key for key in store.list_prefix("") if "chunkmill" in key]
         if isinstance(store, LocalStore):
             assert not list(Path(store.url.removeprefix("file://")).parent.rglob("*chunkmill*"))
-        n += 1
     assert seen(store, path, job) == "new"
-    assert n > 6
-    assert resumed > 3
+    assert resumed > 0
     # the old, and from some step on the new
     assert [name for name, _ in itertools.groupby(both)] == ["old", *(["none"] if deletes else []), "new"]
 

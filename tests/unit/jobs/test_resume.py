@@ -58,18 +58,6 @@ def check_is_whole(source, target):
     assert not cm.jobs(target)
 
 
-@pytest.mark.parametrize(("n_threads", "max_mem"), [(4, "20 MB"), (1, "80 MB")])
-def test_the_same_call_resumes_on_other_workers(source, tmp_path, monkeypatch, n_threads, max_mem):
-    target = tmp_path / "target.zarr"
-    begin(source, target, monkeypatch)
-    with dask.config.set(scheduler="threads", num_workers=n_threads):
-        plan = cm.plan_rechunk(source, target, chunks=CHUNKS, max_mem=max_mem)
-        assert plan.at_target() == "an unfinished job of this plan, which will be resumed"
-        report = plan.run()
-    assert report.n_resumed == 4
-    check_is_whole(source, target)
-
-
 def test_no_more_tasks_run_at_once_than_memory_holds(source, tmp_path, monkeypatch):
     """Eight threads, and memory for the tasks of one: the plan was made for one thread."""
     target = tmp_path / "target.zarr"
@@ -117,53 +105,36 @@ def test_what_cannot_be_resumed_without_arguments(source, tmp_path, monkeypatch)
 # Pyramids, and what is no job with a plan
 
 
-def interrupted_pyramid(folder, monkeypatch, n_tasks, max_mem, levels=4):
-    """Begin to make a pyramid on one thread, and fail after some tasks; return the values of its levels."""
-    rng = np.random.default_rng(0)
-    values = rng.integers(0, 60_000, (64, 64, 32), dtype="u2")
-    values[:8, :8] = 0
-    source = cm.create_array(
-        folder / "source.zarr", "image/s0", shape=values.shape, dtype="u2", chunks=(8, 8, 8), fill_value=0
-    )
-    source[...] = values
-    monkeypatch.setattr("chunkmill.pyramids.pyramid.THREAD_OVERHEAD", 0)  # as of large chunks
-    with dask.config.set(scheduler="threads", num_workers=1):
-        whole = cm.plan_pyramid(source, MemoryStore(), levels=levels, max_mem=max_mem)
-        whole.run()
-        plan = cm.plan_pyramid(source, folder / "target.zarr", levels=levels, max_mem=max_mem)
-    with dying_after(n_tasks, monkeypatch):
-        plan.run()
-    image = cm.open_group(whole.job.target.store)
-    return plan, source, [image[str(level)][...] for level in range(levels)]
-
-
-def check_levels(target, expected):
-    image = cm.open_group(target)
-    for level, values in enumerate(expected):
-        np.testing.assert_array_equal(image[str(level)][...], values)
-    assert not cm.jobs(target)
-    assert cm.check(target).ok
-
-
 @pytest.mark.parametrize("way", ["call", "command"])
 def test_a_pyramid_that_ends_in_its_second_level_resumes_on_another_cluster(tmp_path, monkeypatch, way):
     """The division into tasks was other on a worker of other memory: the same call was refused."""
     target = tmp_path / "target.zarr"
-    with monkeypatch.context() as patched:
-        patched.setattr("chunkmill.pyramids.levels._FINE_TASK_BYTES", 1 << 10)  # as of large arrays
-        patched.setattr("chunkmill.pyramids.pyramid.LEAST_TASKS", 16)
-        plan, source, expected = interrupted_pyramid(tmp_path, monkeypatch, 35, "1 MB")
-        first, *others = plan.stages
-        assert first.n_tasks < 35 < first.n_tasks + others[0].n_tasks
-        with dask.config.set({"scheduler": "threads", "num_workers": 3, "chunkmill.max-mem": "40 MB"}):
-            assert cm.plan_pyramid(source, target, levels=4).at_target().startswith("an unfinished job of this plan")
-            if way == "command":
-                done = CliRunner().invoke(main, ["resume", str(target), "--json"], catch_exceptions=False)
-                n_resumed = json.loads(done.stdout)["n_resumed"]
-            else:
-                n_resumed = (cm.pyramid(source, target, levels=4) if way == "call" else cm.resume(target)).n_resumed
+    source = cm.create_array(tmp_path / "source.zarr", "image/s0", shape=(64, 64, 32), dtype="u2", chunks=(8, 8, 8))
+    source[8:] = np.random.default_rng(0).integers(0, 60_000, (56, 64, 32), dtype="u2")
+    monkeypatch.setattr("chunkmill.pyramids.pyramid.THREAD_OVERHEAD", 0)  # as of large chunks
+    monkeypatch.setattr("chunkmill.pyramids.levels._FINE_TASK_BYTES", 1 << 10)  # as of large arrays
+    monkeypatch.setattr("chunkmill.pyramids.pyramid.LEAST_TASKS", 16)
+    with dask.config.set(scheduler="threads", num_workers=1):
+        cm.pyramid(source, whole := MemoryStore(), levels=4, max_mem="1 MB")
+        plan = cm.plan_pyramid(source, target, levels=4, max_mem="1 MB")
+    first, second, *_ = plan.stages
+    assert first.n_tasks < 35 < first.n_tasks + second.n_tasks
+    with dying_after(35, monkeypatch):
+        plan.run()
+    with dask.config.set({"scheduler": "threads", "num_workers": 3, "chunkmill.max-mem": "40 MB"}):
+        assert cm.plan_pyramid(source, target, levels=4).at_target() == (
+            "an unfinished job of this plan, which will be resumed"
+        )
+        if way == "command":
+            done = CliRunner().invoke(main, ["resume", str(target), "--json"], catch_exceptions=False)
+            n_resumed = json.loads(done.stdout)["n_resumed"]
+        else:
+            n_resumed = cm.pyramid(source, target, levels=4).n_resumed
     assert n_resumed == 35
-    check_levels(target, expected)
+    for level in "0123":
+        np.testing.assert_array_equal(cm.open_array(target, level)[...], cm.open_array(whole, level)[...])
+    assert not cm.jobs(target)
+    assert cm.check(target).ok
 
 
 def test_levels_next_to_an_array_resume_without_arguments(tmp_path, monkeypatch):
