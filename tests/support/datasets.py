@@ -8,12 +8,7 @@ import pytest
 import xarray as xr
 from packaging.version import Version
 
-LAYOUTS = {
-    "zarr2": {"format": "zarr2"},
-    "zarr3": {"format": "zarr3"},
-    "zarr3-draft": {"format": "zarr3-draft"},
-    "n5": {"format": "n5"},
-}
+LAYOUTS = {name: {"format": name} for name in ("zarr2", "zarr3", "zarr3-draft", "n5")}
 
 
 def needs_xarray(version, reason):

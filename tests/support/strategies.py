@@ -1,6 +1,8 @@
 """Hypothesis strategies: shapes, grids, regions, dtypes with awkward fill values, codec chains, metadata."""
 
 from importlib.util import find_spec
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 from hypothesis import strategies as st
@@ -25,13 +27,7 @@ def regular_grids(draw, max_rank=4, max_size=12):
 
 def _merged(runs):
     """As the parser keeps them: neighbours of one length are one run."""
-    result = []
-    for length, count in runs:
-        if result and result[-1][0] == length:
-            result[-1] = (length, result[-1][1] + count)
-        else:
-            result.append((length, count))
-    return tuple(result)
+    return tuple((length, sum(count for _, count in same)) for length, same in groupby(runs, itemgetter(0)))
 
 
 @st.composite

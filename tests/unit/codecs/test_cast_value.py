@@ -31,9 +31,6 @@ TestScalarMap = fixed(
     [np.array([1.0, np.nan, 5.0])],
     [(np.array([1.0, np.nan, 5.0]), "0100 ffff f401")],
 )
-TestWide = fixed(
-    [cast_value("float64"), LITTLE], [np.array([1, -3], "i4"), np.array([0.0, -0.0, np.inf, np.nan], "f4")]
-)
 
 
 AWKWARD = [

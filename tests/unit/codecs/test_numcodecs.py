@@ -28,11 +28,6 @@ TestDelta = fixed(
 TestDeltaOfDates = fixed(
     [named("delta", dtype="<i8"), LITTLE], [np.array([5, 7], "M8[ns]")], "0500000000000000 0200000000000000"
 )
-TestFixedScaleOffset = fixed(
-    [named("fixedscaleoffset", offset=10, scale=2, dtype="<f4", astype="|u1"), "bytes"],
-    [np.array([10, 11.5, 20], "f4")],
-    "00 03 14",
-)
 
 
 TestPackbits = fixed(
@@ -54,11 +49,6 @@ TestBase64 = fixed(
     ["bytes", named("base64")],
     [np.arange(6, dtype="u1"), np.arange(5, dtype="u1")],
     [(np.frombuffer(b"Man", "u1"), b"TWFu".hex())],
-)
-TestCrc32 = fixed(
-    ["bytes", named("crc32")],
-    [np.arange(6, dtype="u1"), np.zeros(0, "u1")],
-    [(np.frombuffer(b"123456789", "u1"), "2639f4cb 313233343536373839")],
 )
 # it stops reading at its own end mark
 TestPcodec = contract(

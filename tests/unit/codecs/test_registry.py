@@ -54,14 +54,11 @@ TURN = codec("transpose", order=[1, 0])
         ("default", STRING, [STRINGS, ZSTD]),
         ("default", object, [STRINGS, ZSTD]),
         ("raw", "i4", [LITTLE]),
-        ([], "i4", [LITTLE]),
         (None, "i4", [LITTLE]),
         ("zstd", "i4", [LITTLE, FAST_ZSTD]),
-        ("gzip", "i4", [LITTLE, codec("gzip", level=1)]),
         ("lz4", "i4", [LITTLE, codec("numcodecs.lz4", acceleration=1)]),
         (["blosc", "crc32c"], "f8", [LITTLE, blosc(typesize=8), CRC]),
         ("bytes", ">i4", [BIG]),
-        (["bytes", "crc32c"], "i4", [LITTLE, CRC]),
         ([numcodecs.Delta("i4", "u1"), "bytes"], "i4", [delta("|u1"), ONE_BYTE]),
         ([codec("gzip", level=9)], "i4", [LITTLE, codec("gzip", level=9)]),
         ([BIG], "i4", [BIG]),
@@ -72,7 +69,6 @@ TURN = codec("transpose", order=[1, 0])
         ([numcodecs.Categorize(["a"], object)], STRING, [CATEGORIES, ONE_BYTE]),
         ([numcodecs.VLenUTF8()], object, [STRINGS]),
         ([numcodecs.CRC32C()], "i4", [LITTLE, CRC]),
-        (NamedConfig("crc32c"), "i4", [LITTLE, CRC]),
     ],
 )
 def test_parse_codecs(codecs, dtype, expected):

@@ -12,7 +12,7 @@ from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.formats.zarr_v2 import ZarrV2
 from chunkmill.model.dtypes import STRING
 from chunkmill.model.grid import ChunkGrid, RunsAxis
-from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, NamedConfig
+from chunkmill.model.metadata import ChunkKeyEncoding, NamedConfig
 
 PLAIN = {
     "zarr_format": 2, "shape": [7, 5], "chunks": [3, 2], "dtype": "<i4", "compressor": None, "fill_value": -1,
@@ -53,17 +53,6 @@ class TestContract(FormatContract):
     )
 
 
-def test_the_plain_case():
-    assert parse({"n": 1}) == ArrayMetadata(
-        dtype=np.dtype("i4"),
-        chunk_grid=ChunkGrid.regular((7, 5), (3, 2)),
-        chunk_keys=ChunkKeyEncoding("", ".", "0"),
-        codecs=(LITTLE,),
-        fill_value=np.int32(-1),
-        attributes={"n": 1},
-    )
-
-
 LE = ("bytes", {"endian": "little"})
 CHAINS = [  # members of .zarray, dtype, chain; every codec is in golden stores
     ({"dtype": ">i4"}, "i4", [("bytes", {"endian": "big"})]),
@@ -71,15 +60,11 @@ CHAINS = [  # members of .zarray, dtype, chain; every codec is in golden stores
     ({"order": "F", "shape": [7], "chunks": [3]}, "i4", [LE]),
     ({"filters": [{"id": "adler32"}], "compressor": {"id": "blosc", "shuffle": -1}}, "i4",
      [LE, ("numcodecs.adler32", {}), ("blosc", BLOSC | {"shuffle": "bitshuffle", "typesize": 1})]),
-    ({"compressor": {"id": "zstd", "level": 3}}, "i4", [LE, ("zstd", {"level": 3, "checksum": False})]),
-    ({"filters": [{"id": "crc32c"}]}, "i4", [LE, ("crc32c", {})]),
     ({"filters": [{"id": "crc32c", "location": "start"}]}, "i4", [LE, ("numcodecs.crc32c", {"location": "start"})]),
     ({"dtype": "<M8[s]", "fill_value": 0, "filters": [{"id": "delta", "dtype": "<i8"}], "compressor": {"id": "blosc"}},
      "M8[s]", [("numcodecs.delta", {"dtype": "<i8"}), LE, ("blosc", BLOSC | {"typesize": 8})]),
     ({"dtype": "<f8", "fill_value": 0, "filters": [{"id": "astype", "encode_dtype": ">i2", "decode_dtype": "<f8"}]},
      "f8", [("numcodecs.astype", {"encode_dtype": ">i2", "decode_dtype": "<f8"}), ("bytes", {"endian": "big"})]),
-    ({"dtype": ">f4", "filters": [{"id": "bitround", "keepbits": 8}]}, "f4",
-     [("numcodecs.bitround", {"keepbits": 8}), ("bytes", {"endian": "big"})]),
     ({"compressor": {"id": "pcodec", "level": 8}}, "i4", [("numcodecs.pcodec", {"level": 8})]),
     ({"dtype": "|O", "fill_value": "", "order": "F", "filters": [{"id": "vlen-utf8"}], "compressor": {"id": "blosc"}},
      STRING, [("transpose", {"order": [1, 0]}), ("vlen-utf8", {}), ("blosc", BLOSC | {"typesize": 1})]),
@@ -160,9 +145,7 @@ def test_dimension_names():
 
 
 def test_dimension_names_of_netcdf_c():
-    new = {"_nczarr_array": {"dimension_references": ["/lat", "/g/lon"], "storage": "chunked"}}
-    assert parse(new).dimension_names == ("lat", "lon")
-    assert parse(_nczarr_array={"dimrefs": ["/lat", "/lon"]}).dimension_names == ("lat", "lon")
+    """Their right ones are golden."""
     assert parse(_nczarr_array={"dimrefs": ["/lat"]}).dimension_names is None
     for odd in ({"dimrefs": 2}, {"dimrefs": ["/lat", 1]}, {"dimrefs": "ab"}, {}, [], "x"):
         assert parse(_nczarr_array=odd).dimension_names is None
