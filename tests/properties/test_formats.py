@@ -84,12 +84,6 @@ def golden(pattern, *, has=b""):
     return sorted(value for value in found if has in value and b"[" * 50 not in value)
 
 
-V2_ARRAY = (
-    b'{"zarr_format": 2, "shape": [3], "chunks": [2], "dtype": "<i4", "fill_value": 0, "order": "C", "filters": null'
-)
-V2_ARRAY += b', "compressor": null}'
-
-
 def refusal(parse, document):
     """Return the message with which `parse` refuses `document`, or ``None``; any other exception passes through."""
     try:
@@ -113,10 +107,6 @@ def parse_v3(value):
 
 HOSTILE = {
     "v2": (golden("zarr_v2/**/.zarray"), parse_v2),
-    "v2-attributes": (
-        golden("zarr_v2/**/.zattrs"),
-        lambda value: ZarrV2().parse_array("", {".zarray": V2_ARRAY, ".zattrs": value}),
-    ),
     "v2-group": (golden("zarr_v2/**/.zgroup"), lambda value: ZarrV2().parse_group("", {".zgroup": value})),
     "v2-consolidated": (golden("**/.zmetadata"), lambda value: consolidated.parse_v2(value, ".zmetadata")),
     "v3": (golden("zarr_v3/**/zarr.json", has=b'"codecs"'), parse_v3),

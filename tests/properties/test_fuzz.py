@@ -71,10 +71,6 @@ def mutate(values: dict[str, bytes], rng: random.Random) -> tuple[dict[str, byte
 # What is done with a mutated store
 
 
-def use(store: MemoryStore, path: str, fmt: str | None) -> None:
-    read(cm.open(store, path, format=fmt))
-
-
 def read(node: cm.Array | cm.Group) -> None:
     repr(node)
     if isinstance(node, cm.Group):
@@ -114,7 +110,7 @@ def run(name: str, n: int) -> None:
     before = tracemalloc.get_traced_memory()[0]
     try:
         # the format is given where the store's own root does not tell it any more
-        attempt(lambda: use(store, golden.case.path, golden.format if n % 3 == 0 else None))
+        attempt(lambda: read(cm.open(store, golden.case.path, format=golden.format if n % 3 == 0 else None)))
     except BaseException as error:
         error.add_note(f"{name}#{n}: {what}")
         raise

@@ -1,15 +1,20 @@
-"""A job of tiny tasks, each of which stores one key."""
+"""A job of tiny tasks, each of which stores one key; and tasks of any job, of which one fails."""
 
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+
+import dask
+import pytest
 
 from chunkmill.formats.registry import get_format
 from chunkmill.jobs.job import Job
 from chunkmill.jobs.work import Tasks, Work
 from chunkmill.journal.plans import JOB_PREFIX
 from chunkmill.nodes.target import Target
+from chunkmill.runtime import task
 from chunkmill.runtime.stage import Stage, TaskResult
 from chunkmill.runtime.worker_memory import Worker
 from chunkmill.stores.posix_file import origin
@@ -73,6 +78,23 @@ def make_job(store, *, n=5, mark="plan", room=None, n_stages=1, function=put, pu
 def stages_of(plan, run="1"):
     """The stages of a run of a plan."""
     return plan.job.stages(replace(plan.job.target, run=run))
+
+
+@contextmanager
+def dying_after(n_tasks, monkeypatch):
+    """Run the tasks of a job on one thread, of which the next one fails after so many."""
+    run, done = task.run_task, []
+
+    def failing(*args, **more):
+        if len(done) == n_tasks:
+            raise InterruptedError
+        done.append(run(*args, **more))
+        return done[-1]
+
+    with monkeypatch.context() as patched, dask.config.set(scheduler="threads", num_workers=1):
+        patched.setattr("chunkmill.runtime.stage_runner.run_task", failing)
+        with pytest.raises(InterruptedError):
+            yield
 
 
 def dead_heartbeat(**said):

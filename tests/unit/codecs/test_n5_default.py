@@ -9,11 +9,11 @@ from chunkmill.errors import CodecError, MetadataError
 
 
 def turn(ndim):
-    return {"name": "transpose", "configuration": {"order": list(range(ndim))[::-1]}}
+    return codec("transpose", order=list(range(ndim))[::-1])
 
 
-def n5_default(ndim, *compressors, serializer=BIG):
-    return codec("n5_default", codecs=[turn(ndim), serializer, *compressors])
+def n5_default(ndim, *compressors):
+    return codec("n5_default", codecs=[turn(ndim), BIG, *compressors])
 
 
 # mode 0, two axes of 2 and 3, the first of them fastest
@@ -66,7 +66,7 @@ def test_other_chains(codecs):
 @cases("dtype", ["?", "f2", "c8", "M8[s]", "S2"])
 def test_types_that_n5_has_not(dtype):
     with pytest.raises(MetadataError):
-        pipeline_of([n5_default(1, serializer=BIG)], ChunkSpec((3,), np.dtype(dtype), None))
+        pipeline_of([n5_default(1)], ChunkSpec((3,), np.dtype(dtype), None))
 
 
 @cases("target", ["n5", "zarr2", "zarr3"])

@@ -1,7 +1,6 @@
 """An unfinished job resumes on other workers, from the same call or from what is stored with it."""
 
 import json
-from contextlib import contextmanager
 
 import dask
 import dask.array as da
@@ -10,6 +9,7 @@ import pytest
 import xarray as xr
 from click.testing import CliRunner
 from support.recording import DyingStore
+from support.small_jobs import dying_after
 
 import chunkmill as cm
 from chunkmill.cli.main import main
@@ -29,23 +29,6 @@ def source(tmp_path):
     array = cm.create_array(tmp_path / "source.zarr", shape=SHAPE, dtype="f8", chunks=(1, 256, 256))
     array[...] = np.random.default_rng(0).random(SHAPE)
     return array
-
-
-@contextmanager
-def dying_after(n_tasks, monkeypatch):
-    """Run the tasks of a job on one thread, of which the next one fails after so many."""
-    run, done = task.run_task, []
-
-    def failing(*args, **more):
-        if len(done) == n_tasks:
-            raise InterruptedError
-        done.append(run(*args, **more))
-        return done[-1]
-
-    with monkeypatch.context() as patched, dask.config.set(scheduler="threads", num_workers=1):
-        patched.setattr("chunkmill.runtime.stage_runner.run_task", failing)
-        with pytest.raises(InterruptedError):
-            yield
 
 
 def begin(source, target, monkeypatch, max_mem="9 MB", **options):

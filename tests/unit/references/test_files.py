@@ -22,7 +22,7 @@ ARRAY = {
 }  # fmt: skip
 SET = {
     "version": 1,
-    "refs": {".zgroup": '{"zarr_format": 2}', "x/.zarray": json.dumps(ARRAY), "x/0": ["s3://b/f", 1, 2]},
+    "refs": {".zgroup": '{"zarr_format": 2}', "x/.zarray": json.dumps(ARRAY)},
 }
 
 
@@ -30,8 +30,8 @@ def file_at(url, *, kind=None, record_size=10):
     return SetFile.at(url, None, kind=kind, record_size=record_size)
 
 
-def references():
-    return parse_reference_json(json.dumps(SET).encode())
+def references(url="s3://b/f"):
+    return parse_reference_json(json.dumps({**SET, "refs": {**SET["refs"], "x/0": [url, 1, 2]}}).encode())
 
 
 def test_the_name_says_the_kind(tmp_path):
@@ -81,10 +81,6 @@ def test_what_must_not_be_replaced(name, tmp_path):
         file_at(other).check_free(overwrite=True)
 
 
-def _others():
-    return parse_reference_json(json.dumps({**SET, "refs": {**SET["refs"], "x/0": ["s3://b/other", 1, 2]}}).encode())
-
-
 def _shown(url):
     return in_memory(open_reference_store(url).references).locate("x/0").url
 
@@ -98,7 +94,7 @@ def test_what_others_wrote_meanwhile_stays(name, replaces, tmp_path):
     if replaces:
         file.write(references(), replaces=None)
     seen = file.check_free(overwrite=replaces)
-    file.write(_others(), replaces=seen)
+    file.write(references("s3://b/other"), replaces=seen)
     with pytest.raises(StoreError, match="others have written there since"):
         file.write(references(), replaces=seen)
     assert _shown(tmp_path / name) == "s3://b/other"
@@ -134,7 +130,7 @@ def test_a_writer_that_dies_anywhere(stages, old, monkeypatch):
     while died:
         store = MemoryStore()
         if old:
-            write(store, _others(), overwrite=False)
+            write(store, references("s3://b/other"), overwrite=False)
         died = False
         try:
             write(DyingStore(store, n, ["set", "set_if", "delete", "delete_prefix"]), references(), overwrite=old)

@@ -3,13 +3,13 @@
 import json
 import sys
 
-import dask
 import numpy as np
 import pytest
 import xarray as xr
 from click.testing import CliRunner
 from support.cases import cases
 from support.netcdf_files import opened_by_xarray, write_part, write_tiles
+from support.small_jobs import dying_after
 from support.systems import NEEDS_POSIX_NAMES
 
 import chunkmill as cm
@@ -22,7 +22,6 @@ from chunkmill.errors import (
     StoreError,
     UnsupportedFeature,
 )
-from chunkmill.runtime import task
 
 pytestmark = [NEEDS_POSIX_NAMES, pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr")]
 h5py = pytest.importorskip("h5py")
@@ -331,18 +330,8 @@ def test_files_are_converted_by_one_call_that_resumes(tmp_path, monkeypatch):
     where = str(tmp_path / "*.nc")
     about = {"format": "zarr3", "concat_dim": "time", "chunks": {"time": 6}, "shards": {"time": -1}}
     plan = cm.plan_convert(where, tmp_path / "all.zarr", **about)
-    run, ran = task.run_task, []
-
-    def failing(*args, **more):
-        ran.append(args)
-        if len(ran) > 2:
-            raise InterruptedError
-        return run(*args, **more)
-
-    with monkeypatch.context() as patched, dask.config.set(scheduler="threads", num_workers=1):
-        patched.setattr("chunkmill.runtime.stage_runner.run_task", failing)
-        with pytest.raises(InterruptedError):
-            plan.run()
+    with dying_after(2, monkeypatch):
+        plan.run()
     assert cm.resume(tmp_path / "all.zarr").n_resumed == 2
     with pytest.raises(NodeExists):
         cm.convert(where, tmp_path / "all.zarr", **about)
