@@ -21,6 +21,7 @@ from chunkmill.stores.base import ByteRange, ByteSpan, RecordVersion, Store
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.wrapper import StoreWrapper
 
+_LOCK = threading.Lock()  # of all counts
 CHANGES = ("set", "set_if", "delete", "delete_prefix")
 
 
@@ -139,10 +140,6 @@ class FarStore(RecordingStore):
         self.is_remote = True
         self.seconds = seconds
         self.n_now = self.most_at_once = 0
-        self._lock = threading.Lock()
-
-    def __getstate__(self):
-        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
 
     def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
         """All at once, of which this thread waits for the slowest, as a remote store does."""
@@ -165,11 +162,11 @@ class FarStore(RecordingStore):
     def _wait(self, n: int) -> None:
         if not self.seconds:
             return
-        with self._lock:
+        with _LOCK:
             self.n_now += n
             self.most_at_once = max(self.most_at_once, self.n_now)
         time.sleep(self.seconds)
-        with self._lock:
+        with _LOCK:
             self.n_now -= n
 
     def chunks(self, *methods: str) -> Counter[str]:
@@ -197,21 +194,11 @@ class FailingStore(_Wrapper):
         self.times = times
         self.reason = reason
         self.n_requests = self.n_failures = 0
-        self._lock = threading.Lock()
-
-    def __getstate__(self):
-        state = dict(self.__dict__)
-        del state["_lock"]
-        return state
-
-    def __setstate__(self, state):
-        self.__dict__.update(state)
-        self._lock = threading.Lock()
 
     def _before(self, method: str, key: str, byte_range: ByteRange | None = None) -> None:
         if self.methods and method not in self.methods:
             return
-        with self._lock:
+        with _LOCK:
             self.n_requests += 1
             if self.n_requests % self.every or (self.times is not None and self.n_failures >= self.times):
                 return

@@ -42,6 +42,18 @@ def fails_with(code: int):
     return fail
 
 
+def open_fails(monkeypatch, when, error):
+    """Have `os.open` raise, of the paths and flags that `when` says."""
+    own = os.open
+
+    def open_or_fail(path, flags, *more):
+        if when(path, flags):
+            raise error
+        return own(path, flags, *more)
+
+    monkeypatch.setattr(os, "open", open_or_fail)
+
+
 def test_root(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", "/home/someone")
@@ -53,19 +65,13 @@ def test_root(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_reads_need_not_come_whole(store, monkeypatch):
+def test_values_need_neither_come_nor_go_whole(store, monkeypatch):
+    read, write = os.read, os.write
+    monkeypatch.setattr(os, "write", lambda fd, view: write(fd, view[:7]))
     store.set("k", bytes(range(250)))
-    read = os.read
     monkeypatch.setattr(os, "read", lambda fd, n: read(fd, min(n, 7)))
     assert store.get("k") == bytes(range(250))
     assert store.get("k", ByteRange(-90)) == bytes(range(160, 250))
-
-
-def test_writes_need_not_go_whole(store, monkeypatch):
-    write = os.write
-    monkeypatch.setattr(os, "write", lambda fd, view: write(fd, view[:7]))
-    store.set("k", bytes(range(250)))
-    assert store.get("k") == bytes(range(250))
 
 
 def test_a_file_cut_while_read_raises(store, monkeypatch):
@@ -218,14 +224,8 @@ def test_what_is_no_file_is_not_waited_for(store, tmp_path):
 @pytest.mark.skipif(not posix_file._NONBLOCK, reason="LEASES ARE NOT TESTED: this system waits for none")
 def test_a_file_server_s_lease_is_waited_for(store, monkeypatch):
     store.set("k", b"1")
-    opened = os.open
-
-    def leased(path, flags, *more):
-        if flags & os.O_NONBLOCK and str(path).endswith("/k"):
-            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
-        return opened(path, flags, *more)
-
-    monkeypatch.setattr(os, "open", leased)
+    error = BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+    open_fails(monkeypatch, lambda path, flags: flags & os.O_NONBLOCK and str(path).endswith("/k"), error)
     assert store.get("k") == b"1"
 
 
@@ -338,14 +338,7 @@ def test_a_lock_that_fails_is_an_error(store, monkeypatch, code):
 
 def test_a_directory_that_may_be_written_and_not_listed(store, monkeypatch):
     store.set("a/k", b"0")
-    opened = os.open
-
-    def refused(path, flags, mode=0o777):
-        if os.path.isdir(path):  # noqa: PTH112
-            raise PermissionError(errno.EACCES, "Permission denied")
-        return opened(path, flags, mode)
-
-    monkeypatch.setattr(os, "open", refused)
+    open_fails(monkeypatch, lambda path, _: Path(path).is_dir(), PermissionError(errno.EACCES, "Permission denied"))
     store.set("a/k", b"1")
     _, version = store.get_versioned("a/k")
     assert store.set_if("a/k", b"2", version)
@@ -353,59 +346,46 @@ def test_a_directory_that_may_be_written_and_not_listed(store, monkeypatch):
     assert list(store.list_prefix("")) == ["a/k"]
 
 
-def test_windows_holds_files_that_are_read(store, monkeypatch):
-    monkeypatch.setattr(posix_file, "_N_REFUSED", 5)
-    monkeypatch.setattr(posix_file, "_renamed", lambda *_: False)
-    n_calls = 0
-    replace = os.replace
-
-    def busy(source, target):
-        nonlocal n_calls
-        n_calls += 1
-        if n_calls < 4:
-            raise PermissionError(errno.EACCES, "Access is denied")
-        replace(source, target)
-
-    monkeypatch.setattr(os, "replace", busy)
-    store.set("a/k", b"1")
-    assert (store.get("a/k"), n_calls) == (b"1", 4)
-    unlink = os.unlink
-
-    def held(path):
-        nonlocal n_calls
-        n_calls += 1
-        if n_calls < 8:
-            raise PermissionError(errno.EACCES, "Access is denied")
-        unlink(path)
-
-    monkeypatch.setattr(os, "unlink", held)
-    store.delete("a/k")
-    assert (store.get("a/k"), n_calls) == (None, 8)
-
-
 def test_windows_opens_no_directories(store, monkeypatch):
     store.set("a/k", b"1")
     monkeypatch.setattr(posix_file, "_IS_WINDOWS", True)
-    opened = os.open
-
-    def refusing(path, flags, *args):
-        if Path(path).is_dir() and flags == posix_file._READ | posix_file._NONBLOCK:
-            raise PermissionError(errno.EACCES, "Permission denied")
-        return opened(path, flags, *args)
-
-    monkeypatch.setattr(os, "open", refusing)
+    flags_of_reads = posix_file._READ | posix_file._NONBLOCK
+    error = PermissionError(errno.EACCES, "Permission denied")
+    open_fails(monkeypatch, lambda path, flags: Path(path).is_dir() and flags == flags_of_reads, error)
     assert (store.get("a"), store.get("a/k"), store.get_versioned("a")) == (None, b"1", (None, None))
     assert store.set_if("a", None, None)
+
+
+def test_windows_holds_files_that_are_read(store, monkeypatch):
+    monkeypatch.setattr(posix_file, "_N_REFUSED", 5)
+    monkeypatch.setattr(posix_file, "_renamed", lambda *_: False)
+    calls = []
+
+    def refused_at_first(name):
+        own = getattr(os, name)
+
+        def call(*given):
+            calls.append(name)
+            if calls.count(name) < 4:
+                raise PermissionError(errno.EACCES, "Access is denied")
+            own(*given)
+
+        return call
+
+    for name in ("replace", "unlink"):
+        monkeypatch.setattr(os, name, refused_at_first(name))
+    store.set("a/k", b"1")
+    assert store.get("a/k") == b"1"
+    store.delete("a/k")
+    assert store.get("a/k") is None
+    assert calls == ["replace"] * 4 + ["unlink"] * 4
 
 
 def test_urls_of_files_on_windows(monkeypatch):
     assert posix_file.path_of_url("/C:/data") == "/C:/data"
     monkeypatch.setattr(posix_file, "_IS_WINDOWS", True)
-    assert [posix_file.path_of_url(path) for path in ("/C:/data", "/data", "C:/data")] == [
-        "C:/data",
-        "/data",
-        "C:/data",
-    ]
+    found = [posix_file.path_of_url(path) for path in ("/C:/data", "/data", "C:/data")]
+    assert found == ["C:/data", "/data", "C:/data"]
 
 
 def test_names_that_windows_cannot_hold(store, monkeypatch):
@@ -486,9 +466,8 @@ def test_a_key_that_is_created_while_its_absence_is_checked_stays(store, monkeyp
         return found
 
     rename_new = directories.rename_new
-    monkeypatch.setattr(
-        directories, "rename_new", lambda *_: False
-    )  # it was there, and is deleted before the lock is held
+    # it was there, and is deleted before the lock is held
+    monkeypatch.setattr(directories, "rename_new", lambda *_: False)
     monkeypatch.setattr(directories, "version_of", look_then_another_creates)
     assert not store.set_if("a/k", b"mine", None)
     assert (store.get("a/k"), files(Path(store._root))) == (b"another's", ["a/k", "a/other"])
@@ -550,15 +529,7 @@ def test_a_file_system_that_says_enoent_now_and_then(store, monkeypatch):
     for _ in range(4):
         assert (store.get("a/k"), store.get_versioned("a/k")[0]) == (b"value", b"value")
     assert store.get("a/absent") is None
-
-
-def test_a_file_that_is_there_and_never_opens(store, monkeypatch):
-    store.set("a/k", b"value")
-
-    def never(path):
-        raise FileNotFoundError(errno.ENOENT, "No such file or directory")
-
-    monkeypatch.setattr(local, "open_to_read", never)
+    monkeypatch.setattr(local, "open_to_read", fails_with(errno.ENOENT))
     with pytest.raises(StoreError, match=r"'a/k'.*both that there is such a file and that there is none"):
         store.get("a/k")
 
@@ -602,60 +573,45 @@ def test_versions_find_writes_in_place_with_the_old_time(store, tmp_path):
     assert store.get("a/k") == b"new"
 
 
-class TestWhatAWriteCosts:
-    """Counts of system calls: where two threads write small values, each of them may cost a switch between them."""
+@pytest.fixture
+def calls(monkeypatch):
+    """System calls that are made: where two threads write small values, each may cost a switch between them."""
+    made = []
+    for name in ("open", "write", "utime", "fsync", "close", "replace", "stat", "fstat", "mkdir", "urandom", "unlink"):
+        own = getattr(os, name)
 
-    CALLS = ("open", "write", "utime", "fsync", "close", "replace", "stat", "fstat", "mkdir", "urandom", "unlink")
+        def call(*given, _name=name, _own=own, **options):
+            made.append((_name, given))
+            return _own(*given, **options)
 
-    @pytest.fixture
-    def calls(self, monkeypatch):
-        made = []
+        monkeypatch.setattr(os, name, call)
+    return made
 
-        def counted(name, function):
-            def call(*arguments, **options):
-                made.append((name, arguments))
-                return function(*arguments, **options)
 
-            return call
-
-        for name in self.CALLS:
-            monkeypatch.setattr(os, name, counted(name, getattr(os, name)))
-        if directories.CAN_LOCK:
-            monkeypatch.setattr(directories.fcntl, "flock", counted("flock", directories.fcntl.flock))
-        return made
-
-    def test_of_a_read(self, tmp_path, calls):
-        store = LocalStore(tmp_path)
-        store.set("k", bytes(100))
-        for byte_range in (None, ByteRange(10, 20), ByteRange(-4)):
-            calls.clear()
-            store.get("k", byte_range)
-            assert [name for name, _ in calls] == ["open", "fstat", "close"]
-
-    @NEEDS_FLOCK
-    @pytest.mark.parametrize("system", [pytest.param("renameat2", marks=NEEDS_NEW_NAMES), "no renameat2"])
-    def test_of_a_second_value_in_a_directory(self, tmp_path, calls, system, monkeypatch):
-        if system == "no renameat2":
-            monkeypatch.setattr(posix_file, "_renamed", lambda *_: False)
-        store = LocalStore(tmp_path)
-        store.set("a/c/0/0", b"chunk")
+@NEEDS_FLOCK
+@NEEDS_NEW_NAMES
+def test_what_reads_and_writes_cost(store, calls):
+    store.set("a/c/0/0", b"chunk")
+    for cost, request in (
+        (["open", "write", "utime", "close"], lambda: store.set("a/c/0/1", b"chunk")),  # of a new name, without a lock
+        (["open", "write", "utime", "close", "open", "replace", "close"], lambda: store.set("a/c/0/1", b"other")),
+        (["open", "fstat", "close"], lambda: store.get("a/c/0/1")),
+        (["open", "fstat", "close"], lambda: store.get("a/c/0/1", ByteRange(-4))),
+    ):
         calls.clear()
-        store.set("a/c/0/1", b"chunk")
-        file, under_lock = ["open", "write", "utime", "close"], ["open", "flock", "replace", "flock", "close"]
-        assert [name for name, _ in calls] == file + (under_lock if system == "no renameat2" else [])
-        calls.clear()
-        store.set("a/c/0/1", b"other")
-        assert [name for name, _ in calls] == file + under_lock
+        request()
+        assert [name for name, _ in calls] == cost
 
-    @pytest.mark.parametrize(
-        "make", [lambda x: x, memoryview, lambda x: memoryview(x.reshape(-1)).cast("B")], ids=["array", "view", "flat"]
-    )
-    def test_a_buffer_is_written_from_where_it_lies(self, tmp_path, calls, make):
-        values = np.arange(12, dtype="u2").reshape(3, 4)
-        LocalStore(tmp_path).set("k", make(values))
-        (written,) = [arguments[1] for name, arguments in calls if name == "write"]
-        assert np.shares_memory(np.frombuffer(written, "u1"), values)
-        assert (tmp_path / "k").read_bytes() == values.tobytes()
+
+@pytest.mark.parametrize(
+    "make", [lambda x: x, memoryview, lambda x: memoryview(x.reshape(-1)).cast("B")], ids=["array", "view", "flat"]
+)
+def test_a_buffer_is_written_from_where_it_lies(store, calls, make):
+    values = np.arange(12, dtype="u2").reshape(3, 4)
+    store.set("k", make(values))
+    (written,) = [given[1] for name, given in calls if name == "write"]
+    assert np.shares_memory(np.frombuffer(written, "u1"), values)
+    assert store.get("k") == values.tobytes()
 
 
 def test_parts_are_written_as_they_come_and_appear_together(store, tmp_path):
