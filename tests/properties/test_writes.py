@@ -24,19 +24,12 @@ KINDS = ["zarr2", "zarr3", "sharded", "rectilinear", "zarr3-draft", "n5"]
 def layouts(draw, kind, max_rank=3, max_size=9):
     """Keywords of `create_array`."""
     shape = tuple(draw(st.lists(st.integers(1, max_size), min_size=1, max_size=max_rank)))
-    layout = {"shape": shape, "dtype": "i2", "fill_value": draw(st.sampled_from([0, 3])), "format": kind}
-    chunks = tuple(draw(st.integers(1, max_size + 2)) for _ in shape)
-    if kind == "rectilinear":
-        layout["chunks"] = tuple(draw(lengths(n)) for n in shape)
-        layout["format"] = "zarr3"
-    elif kind == "sharded":
-        layout["chunks"] = chunks
-        layout["shards"] = tuple(n * draw(st.integers(1, 3)) for n in chunks)
-        layout["format"] = "zarr3"
-    else:
-        layout["chunks"] = chunks
-    if kind == "n5":
-        layout["fill_value"] = 0  # the only one it has
+    layout = {"shape": shape, "dtype": "i2", "format": "zarr3" if kind in {"rectilinear", "sharded"} else kind}
+    layout["fill_value"] = 0 if kind == "n5" else draw(st.sampled_from([0, 3]))  # the only one that N5 has
+    length = lengths if kind == "rectilinear" else lambda _: st.integers(1, max_size + 2)
+    layout["chunks"] = tuple(draw(length(n)) for n in shape)
+    if kind == "sharded":
+        layout["shards"] = tuple(n * draw(st.integers(1, 3)) for n in layout["chunks"])
     return layout
 
 

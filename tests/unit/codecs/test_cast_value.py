@@ -109,17 +109,13 @@ def test_small_floats_are_the_neighbours_that_the_rule_names(name, rounding):
         if not held[0] <= value <= held[-1]:
             continue
         low, high = held[held <= value][-1], held[held >= value][0]
-        nearest = {low, high} if value - low == high - value else {min((low, high), key=lambda n: abs(n - value))}
-        even = (
-            {n for n in nearest if int(np.array(n, dtype).view(f"u{dtype.itemsize}")) % 2 == 0}
-            if len(nearest) > 1
-            else nearest
-        )
+        bits_of = {n: int(np.array(n, dtype).view(f"u{dtype.itemsize}")) for n in (low, high)}
         expected = {
-            "nearest-even": even, "nearest-away": {max(nearest, key=abs)},
-            "towards-zero": {min((low, high), key=abs)}, "towards-positive": {high}, "towards-negative": {low},
+            "nearest-even": min((low, high), key=lambda n: (abs(n - value), bits_of[n] % 2)),
+            "nearest-away": min((low, high), key=lambda n: (abs(n - value), -abs(n))),
+            "towards-zero": min((low, high), key=abs), "towards-positive": high, "towards-negative": low,
         }[rounding]  # fmt: skip
-        assert float(cast(np.array([value]), dtype, rounding, None)[0]) in expected
+        assert float(cast(np.array([value]), dtype, rounding, None)[0]) == expected
 
 
 @cases("name", ["int2", "int4", "uint2", "uint4"])

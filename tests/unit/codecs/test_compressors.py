@@ -172,25 +172,6 @@ def test_wrong_configurations(name, configuration):
         pipeline_of(after_bytes(name, **configuration), ChunkSpec((2,), np.dtype("i4"), None))
 
 
-@cases(
-    ("given", "dtype", "shuffle", "typesize"),
-    [
-        ({}, "i4", "shuffle", 4), ({"shuffle": -1}, "i4", "shuffle", 4), ({"shuffle": -1}, "u1", "bitshuffle", 1),
-        ({"shuffle": 0}, "f8", "noshuffle", 8), ({"shuffle": 2, "typesize": 2}, "f8", "bitshuffle", 2),
-        ({}, "V300", "shuffle", 1),  # more than blosc takes
-    ],
-)  # fmt: skip
-def test_blosc_writes_every_parameter_out(given, dtype, shuffle, typesize):
-    codec = pipeline_of(after_bytes("blosc", **given), ChunkSpec((2,), np.dtype(dtype), None)).compressors[0]
-    assert codec.config().configuration == {
-        "cname": "lz4",
-        "clevel": 5,
-        "shuffle": shuffle,
-        "typesize": typesize,
-        "blocksize": 0,
-    }
-
-
 @pytest.mark.parametrize("name", ["blosc", "zstd"])
 def test_a_large_chunk_is_decoded_where_it_is_to_end(name, monkeypatch):
     array = np.arange(100_000, dtype="i4")

@@ -58,6 +58,9 @@ TURN = codec("transpose", order=[1, 0])
         ("zstd", "i4", [LITTLE, FAST_ZSTD]),
         ("lz4", "i4", [LITTLE, codec("numcodecs.lz4", acceleration=1)]),
         (["blosc", "crc32c"], "f8", [LITTLE, blosc(typesize=8), CRC]),
+        (codec("blosc", shuffle=-1), "i4", [LITTLE, blosc()]),
+        (codec("blosc", shuffle=0, typesize=2), "f8", [LITTLE, blosc(shuffle="noshuffle", typesize=2)]),
+        ("blosc", "V300", [ONE_BYTE, blosc(typesize=1)]),  # more than blosc takes
         ("bytes", ">i4", [BIG]),
         ([numcodecs.Delta("i4", "u1"), "bytes"], "i4", [delta("|u1"), ONE_BYTE]),
         ([codec("gzip", level=9)], "i4", [LITTLE, codec("gzip", level=9)]),

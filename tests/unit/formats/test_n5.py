@@ -161,7 +161,6 @@ def test_adapt() -> None:
     {
         "bool": ({"dtype": np.dtype("?"), "fill_value": False}, "dtype bool"),
         "float16": ({"dtype": np.dtype("f2"), "fill_value": 0}, "dtype float16"),
-        "text": ({"dtype": np.dtypes.StringDType(), "fill_value": ""}, "dtype StringDType"),
         "fill": ({"fill_value": np.int32(-1)}, "fill value"),
         "fill_minus_zero": ({"dtype": np.dtype("f4"), "fill_value": np.float32(-0.0)}, "fill value"),
         "0-d": ({"chunk_grid": ChunkGrid(())}, "0 dimensions"),

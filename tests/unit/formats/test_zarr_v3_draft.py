@@ -256,7 +256,6 @@ def test_adapt_an_n5_dataset() -> None:
         "struct": ({"dtype": np.dtype([("a", "i4")])}, "dtype"),
         "rectilinear": ({"chunk_grid": ChunkGrid((RunsAxis(3, ((1, 1), (2, 1))),))}, "different declared shapes"),
         "zstd": ({"codecs": (NamedConfig("bytes"), NamedConfig("zstd", {"level": 3}))}, "'zstd'"),
-        "sharding": ({"codecs": (NamedConfig("sharding_indexed", {}),)}, "sharding_indexed"),
         "transpose": (
             {
                 "chunk_grid": ChunkGrid.regular((3, 5, 7), (2, 4, 1)),
