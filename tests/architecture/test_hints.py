@@ -12,6 +12,7 @@ import chunkmill as cm
 from chunkmill.cli.main import main
 
 SRC = Path(cm.__file__).parent
+parse = functools.cache(ast.parse)
 ROOMS = {
     "conversion": ["convert", "rechunk", "suggest_chunks"],
     "pyramids": ["pyramid"],
@@ -48,7 +49,7 @@ def messages():
     """Yield the place, the text, and the arguments of each hint and message of the source, whole or in a variable."""
     for file in sorted(SRC.rglob("*.py")):
         place = file.relative_to(SRC).as_posix()
-        nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+        nodes = list(ast.walk(parse(file.read_text(encoding="utf-8"))))
         given = [
             each.value for node in nodes if isinstance(node, ast.Call) for each in node.keywords if each.arg == "hint"
         ]
@@ -96,7 +97,7 @@ def test_a_hint_has_a_place_for_each_of_its_arguments():
     calls = [
         (file.name, node)
         for file in sorted(SRC.rglob("*.py"))
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        for node in ast.walk(parse(file.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and re.search(r"^Hint$|\.also$", ast.unparse(node.func))
     ]
     literal = [each for each in calls if isinstance(each[1].args[0], (ast.Constant, ast.JoinedStr))]

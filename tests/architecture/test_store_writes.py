@@ -1,6 +1,7 @@
 """Which functions change stores: documents by `chunkmill.nodes.documents` alone, all else by functions named here."""
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,9 @@ MOVERS = {
 }
 
 
+parse = functools.cache(ast.parse)
+
+
 def functions(source, changes):
     """Return the dotted names of the functions in which `changes` is true of a node; lambdas belong to theirs."""
 
@@ -124,7 +128,7 @@ def functions(source, changes):
         for child in ast.iter_child_nodes(node):
             yield from visit(child, names)
 
-    return set(visit(ast.parse(source), ()))
+    return set(visit(parse(source), ()))
 
 
 def callers(source, methods):
@@ -143,7 +147,7 @@ def callers(source, methods):
 
 def changers(source):
     """Return the functions in which a function of `chunkmill.stores.conflicts` is called."""
-    imports = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)]
+    imports = [node for node in ast.walk(parse(source)) if isinstance(node, ast.ImportFrom)]
     names = {a.name for node in imports if node.module == "chunkmill.stores.conflicts" for a in node.names} & CHANGES
     if any(a.name == "conflicts" for node in imports if node.module == "chunkmill.stores" for a in node.names):
         names |= {f"conflicts.{name}" for name in CHANGES}

@@ -14,6 +14,8 @@ from support.recording import UnfencedStore
 import chunkmill as cm
 from chunkmill.stores.local import LocalStore
 
+pytestmark = pytest.mark.slow
+
 N = 90
 
 WRITER = """

@@ -1,6 +1,7 @@
 """Code lines of a module: those that bear a token that is neither a comment nor part of a docstring."""
 
 import ast
+import functools
 import io
 import tokenize
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ _LAYOUT = {
 }  # fmt: skip
 
 
+@functools.cache
 def code_lines(text: str) -> int:
     """Return the number of code lines.
 
