@@ -68,7 +68,7 @@ class TestNothingIsWrong:
 
     @pytest.mark.filterwarnings("ignore:.*has no endian")
     def test_those_of_others(self):
-        """Of 972 golden stores, all that were not made to be wrong; some have data types that we do not."""
+        """Of golden stores each third that was not made to be wrong; some have data types that we do not."""
         writers = [
             p for f in ("n5", "zarr_v2", "zarr_v3", "zarr_v3_draft") for p in (GOLDEN / f).iterdir() if p.is_dir()
         ]
@@ -76,12 +76,12 @@ class TestNothingIsWrong:
         for writer in writers:
             if writer.name.startswith(("hand", "lz4-java")):
                 continue
-            for folder in writer.iterdir():
+            for folder in sorted(writer.iterdir())[::3]:
                 found = {(p.kind, p.key) for p in cm.check(folder, progress=False).problems}
                 n_stores += 1
                 allowed = {("orphan", "meta/root/consolidated/.zmetadata"), ("metadata", "data/attributes.json")}
                 assert all(kind == "unsupported" for kind, _ in found - allowed), (folder, found)
-        assert n_stores > 400
+        assert n_stores > 150
 
     def test_scalars_and_axes_without_elements(self, store):
         cm.create_array(store, "scalar", shape=(), dtype="i4", chunks=())[...] = 5

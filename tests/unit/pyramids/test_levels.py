@@ -191,16 +191,6 @@ def test_short_floats(name):
     assert dict(zip(METHODS, got, strict=True)) == dict(zip(METHODS, expected, strict=True))
 
 
-@cases("method", METHODS)
-def test_blocks_are_as_the_whole(method):
-    """The result of a block that begins at a cell does not depend on the block."""
-    values = np.random.default_rng(2).normal(size=(13,)).astype("f4")
-    values[12] = -0.0
-    whole = downsample(values, (3,), method)
-    parts = [downsample(values[start:stop], (3,), method) for start, stop in ((0, 6), (6, 12), (12, 13))]
-    assert whole.tobytes() == np.concatenate(parts).tobytes()
-
-
 def test_sums_that_need_more_than_64_bits():
     largest = np.iinfo("u8").max
     values = np.array([largest, largest, largest - 1, largest - 2], "u8")

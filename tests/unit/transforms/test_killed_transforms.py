@@ -163,16 +163,13 @@ def test_a_job_of_another_function_is_refused_by_its_name(source):
     array, values = source
     store = MemoryStore()
 
-    def plan(n, **options):
+    def plan(n, store=store, **options):
         return cm.plan_transform(
             lambda block, **_: block * n, array, (store, "b"), dtype="i4", block=(4, 10), **options
         )
 
-    interrupted = cm.plan_transform(
-        lambda block: block * 2, array, (DyingStore(store, 11, error=Died), "b"), dtype="i4", block=(4, 10)
-    )
     with pytest.raises(Died):
-        interrupted.run()
+        plan(2, DyingStore(store, 11, error=Died)).run()
     with pytest.raises(JobError, match=r"another plan.*with function .*lambda.* where this call has .*lambda"):
         plan(3).run()
     other = plan(2, params={"unused": 1})

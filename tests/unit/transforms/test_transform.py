@@ -1,9 +1,6 @@
 """transform as users call it: targets, functions, what is refused; plans: blocks within memory, figures, resuming."""
 
 import functools
-import sys
-import threading
-import traceback
 
 import dask
 import numpy as np
@@ -55,38 +52,6 @@ def test_functions_of_every_kind_are_called(function):
     store = MemoryStore()
     cm.to_store(noise((8, 8)), store, "a", chunks=(4, 4))
     assert cm.transform(function, (store, "a"), (store, "b")).n_keys == 4
-
-
-class Odd(Exception):
-    def __init__(self, first, second):
-        super().__init__(first)
-        self.lock = threading.Lock()
-
-
-class Picky(Exception):
-    def __init__(self, first, second):
-        super().__init__(first)
-
-
-def raises_odd(block):
-    raise Odd("no convergence", 2)
-
-
-def raises_picky(block):
-    raise Picky("no convergence", 2)
-
-
-def exits(block):
-    sys.exit("no convergence")
-
-
-@pytest.mark.parametrize("function", [raises_odd, raises_picky, exits], ids=lambda each: each.__name__)
-def test_what_a_function_raises_arrives_whatever_it_is(function):
-    """Of other processes: tests/integration/test_transforms.py."""
-    cm.to_store(noise((8, 8)), store := MemoryStore(), "a", chunks=(4, 4))
-    with pytest.raises(TransformError, match=rf"no convergence \(line \d+ of {function.__name__}\)") as caught:
-        cm.transform(function, (store, "a"), (store, "b"), dtype="f4")
-    assert function.__name__ in "".join(traceback.format_exception(caught.value.__cause__ or caught.value))
 
 
 @pytest.fixture
