@@ -51,10 +51,8 @@ class FormatContract:
     def path(self, request):
         return request.param
 
-    def test_there_is_something_to_test(self):
-        assert self.arrays
-
     def test_arrays_come_back(self, path):
+        assert self.arrays
         for metadata in self.arrays:
             documents = self.format.emit_array(path, metadata)
             assert same_metadata(self.format.parse_array(path, documents), metadata)

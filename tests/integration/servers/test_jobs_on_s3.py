@@ -23,17 +23,9 @@ def store(s3_server):
     return open_store(s3_server.new_bucket() + "/some/root", s3_server.storage_options)
 
 
-def make_source(length=20):
-    source = MemoryStore()
-    values = np.random.default_rng(0).integers(0, 99, (length, 6)).astype("i4")
-    for path in ("a", "deep/b"):
-        cm.create_array(source, path, shape=values.shape, chunks=(3, 4), dtype="i4", format="n5", codecs="gzip")
-        cm.open_array(source, path, mode="r+")[...] = values
-    return source
-
-
 def test_resume(store):
-    source = make_source(200)  # 134 chunks an array, of which a task owns 32
+    values, source = np.arange(1200, dtype="i4").reshape(200, 6), MemoryStore()
+    cm.to_store(values, source, "deep/a", chunks=(3, 4), format="n5")  # 134 chunks, of which a task owns 32
     with pytest.raises((ChunkError, StoreError)):
         cm.convert(source, FailingStore(store, every=120, methods=["set", "set_if"]), format="zarr3")
     assert [job.path for job in unfinished_jobs(store)] == [""]

@@ -82,13 +82,8 @@ def write_half(place, half, is_guarded, barrier, queue):
             warnings.simplefilter("always")
             barrier.wait(60)
             columns = slice(12 * half, 12 * half + 12)
-            cm.to_store(
-                da.from_array(X[:, columns], chunks=(8, 12)),
-                url,
-                "common",
-                region=(slice(None), columns),
-                storage_options=options,
-            )
+            part = da.from_array(X[:, columns], chunks=(8, 12))
+            cm.to_store(part, url, "common", region=(slice(None), columns), storage_options=options)
             cm.to_store(da.from_array(X + half, chunks=(8, 24)), url, f"own/{half}", storage_options=options)
             shared = cm.open_array(url, "shared", mode="r+", storage_options=options)
             barrier.wait(60)

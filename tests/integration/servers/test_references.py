@@ -60,19 +60,6 @@ class TestHttp:
 
 
 class TestS3:
-    @pytest.mark.parametrize("kind", KINDS)
-    def test_values(self, kind, s3_server, tmp_path):
-        pytest.importorskip("s3fs")
-        bucket, options = s3_server.new_bucket(), s3_server.storage_options
-        values = make(f"{bucket}/x.zarr", storage_options=options, **KINDS[kind])
-        report = to_references(f"{bucket}/x.zarr", tmp_path / "refs.json", storage_options=options)
-        assert (report.n_references, report.n_absent) == (6, 2)
-        remote = {"remote_options": {"s3": options}}
-        np.testing.assert_array_equal(cm.open_array(tmp_path / "refs.json", "a b", storage_options=remote)[...], values)
-        assert cm.verify(
-            f"{bucket}/x.zarr", tmp_path / "refs.json", storage_options=options, target_storage_options=remote
-        ).equal
-
     def test_a_set_beside_its_source(self, s3_server):
         pytest.importorskip("s3fs")
         pytest.importorskip("pyarrow")
