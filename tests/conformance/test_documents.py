@@ -42,7 +42,7 @@ def test_arrays(fmt, subtests):
 def test_groups(fmt, subtests):
     documents_format = get_format(fmt)
     for golden in (each for name in BY_FORMAT[fmt] for each in BY_NAME[name]):
-        for path, attributes in golden.groups.items():
+        for path, attributes in golden.case.groups.items():
             with subtests.test(f"{golden.id}: {path!r}"):
                 group = golden.open(path)
                 assert isinstance(group, cm.Group)

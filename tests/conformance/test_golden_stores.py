@@ -1,55 +1,44 @@
 """Every golden store, written by other implementations and by hand, reads exactly as its case in ``golden`` says."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from golden.cases import CASES, plain, same, same_json
-from golden.n5_cases import stores
+from golden.cases import plain, same, same_json
+from interop.corpus import STORES
 
 import chunkmill as cm
 from chunkmill.errors import ChunkmillError
 
-GOLDEN = Path(__file__).parents[1] / "golden"
-FORMATS = {
-    "zarr_v2": {"zarr2"}, "zarr_v3": {"zarr3"}, "n5": {"n5"}, "zarr_v3_draft": {"zarr3-draft", "zarr3-experimental"},
-}  # fmt: skip
-OF_ZARR = sorted(p for f in ("zarr_v2", "zarr_v3") for p in (GOLDEN / f).glob("*/*") if p.suffix in {".zarr", ".zip"})
-STORES = [*((path, CASES[path.stem]) for path in OF_ZARR), *((path, case) for _, path, case in stores(GOLDEN))]
-WRITERS = sorted({path.parent for path, _ in STORES})
+WRITERS = sorted({golden.source.parent for golden in STORES})
 
 
 def test_the_corpus_is_there():
-    assert len(OF_ZARR) > 700
+    assert sum(golden.format in {"zarr2", "zarr3"} for golden in STORES) > 700
     assert len(STORES) > 930
-    assert all(path.exists() for path, _ in STORES)
+    assert all(golden.source.exists() for golden in STORES)
 
 
 @pytest.mark.filterwarnings("ignore:.*has no endian:UserWarning")  # zarr-python 3.0 and 3.1
 @pytest.mark.filterwarnings("ignore:.*unknown here and read as:UserWarning")
 @pytest.mark.parametrize("writer", WRITERS, ids=lambda folder: f"{folder.parent.name}/{folder.name}")
 def test_golden_stores(writer, subtests):
-    for path, case in STORES:
-        if path.parent == writer:
-            with subtests.test(path.name):
-                check_store(path, case, FORMATS[writer.parent.name])
+    for golden in STORES:
+        if golden.source.parent == writer:
+            with subtests.test(golden.source.name):
+                check_store(golden, golden.case)
 
 
-def check_store(path, case, formats):
+def check_store(golden, case):
     options = dict(case.options)
-    if case.format == "n5" and not (path / "attributes.json").exists():
+    if golden.format == "n5" and not (golden.source / "attributes.json").exists():
         options["format"] = "n5"
     if case.error:
         with pytest.raises(ChunkmillError):
-            read_everything(cm.open(str(path), case.path, **options))
+            read_everything(cm.open(str(golden.source), case.path, **options))
         return
     try:
-        node = cm.open(str(path), case.path, **options)
-        assert node.format in formats
-        if case.is_group:
-            check_group(node, case)
-        else:
-            check_array(node, case)
+        node = cm.open(str(golden.source), case.path, **options)
+        assert node.format == ("zarr3-experimental" if case.name.startswith("experimental") else golden.format)
+        (check_group if case.is_group else check_array)(node, case)
     except ChunkmillError:
         if not case.may_refuse:
             raise

@@ -24,7 +24,7 @@ def nodes(golden):
     try:
         return [golden.open("")]
     except NodeNotFound:
-        return [golden.open(expected.path) for expected in golden.arrays]
+        return [golden.open(path) for path in golden.case.arrays]
 
 
 @pytest.mark.filterwarnings("ignore:.*is unknown here and read as:UserWarning")  # the draft's fallbacks

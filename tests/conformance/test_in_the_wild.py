@@ -11,41 +11,15 @@ import chunkmill as cm
 from chunkmill.errors import MetadataError
 from chunkmill.stores.memory import MemoryStore
 
-V2 = {
-    "zarr_format": 2,
-    "shape": [4],
-    "chunks": [2],
-    "dtype": "<i4",
-    "compressor": None,
-    "fill_value": 0,
-    "order": "C",
-    "filters": None,
-}
-V3 = {
-    "zarr_format": 3,
-    "node_type": "array",
-    "shape": [4],
-    "data_type": "int32",
-    "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}},
-    "chunk_key_encoding": {"name": "default"},
-    "fill_value": 0,
-    "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
-}
 
-
-def v2(chunk=None, **members):
+def stored(fmt, chunk=None, **members):
+    """Return a store with an array of integers, of another document and first chunk."""
     store = MemoryStore()
-    store.set(".zarray", json.dumps(V2 | members).encode())
+    cm.create_array(store, shape=4, chunks=2, dtype="i4", fill_value=0, codecs="raw", format=fmt)
+    document, key = (".zarray", "0") if fmt == "zarr2" else ("zarr.json", "c/0")
+    store.set(document, json.dumps(json.loads(store.get(document)) | members).encode())
     if chunk is not None:
-        store.set("0", chunk)
-    return store
-
-
-def v3(chunk=None, **members):
-    store = MemoryStore()
-    store.set("zarr.json", json.dumps(V3 | members).encode())
-    if chunk is not None:
-        store.set("c/0", chunk)
+        store.set(key, chunk)
     return store
 
 
@@ -71,7 +45,7 @@ def v3(chunk=None, **members):
 )
 def test_v2_fill_values_are_numbers_in_strings(dtype, value, expected):
     """n5-zarr wrote ``"fill_value": "0"`` to every store from 2019 to May 2024: those of Fiji and BigDataViewer."""
-    array = cm.open_array(v2(dtype=dtype, fill_value=value))
+    array = cm.open_array(stored("zarr2", dtype=dtype, fill_value=value))
     np.testing.assert_array_equal(array[...], np.full(4, expected, np.dtype(dtype)))
 
 
@@ -79,20 +53,20 @@ def test_v2_fill_values_are_numbers_in_strings(dtype, value, expected):
 def test_other_strings_are_no_numbers(value):
     for dtype in ("<i4", "<f8", "|b1", "<c8"):
         with pytest.raises(MetadataError, match="fill_value"):
-            cm.open_array(v2(dtype=dtype, fill_value=value))
+            cm.open_array(stored("zarr2", dtype=dtype, fill_value=value))
 
 
 @pytest.mark.parametrize("dtype", ["|i1", "<u2", ">i4", "<i8", "<M8[s]", "<f4"])
 def test_bitround_leaves_integers_as_they_are(dtype):
     values = np.arange(100, 102).astype(dtype)
-    array = cm.open_array(v2(values.tobytes(), dtype=dtype, filters=[{"id": "bitround", "keepbits": 3}]))
+    array = cm.open_array(stored("zarr2", values.tobytes(), dtype=dtype, filters=[{"id": "bitround", "keepbits": 3}]))
     np.testing.assert_array_equal(array[:2], values)
 
 
 def test_fixed_length_text_without_endian_is_little():
     values = np.array(["é", "bc"], "<U2")
     data_type = {"name": "fixed_length_utf32", "configuration": {"length_bytes": 8}}
-    store = v3(values.tobytes(), data_type=data_type, fill_value="", codecs=["bytes"])
+    store = stored("zarr3", values.tobytes(), data_type=data_type, fill_value="", codecs=["bytes"])
     with pytest.warns(UserWarning, match=r"'bytes' has no endian.* little"):
         array = cm.open_array(store)
     assert array[:2].tolist() == ["é", "bc"]
@@ -104,7 +78,7 @@ def test_fixed_length_text_without_endian_is_little():
 
 @pytest.mark.parametrize("value", [0, 1])
 def test_v3_fill_values_of_booleans_are_numbers(value):
-    array = cm.open_array(v3(data_type="bool", fill_value=value, codecs=["bytes"]))
+    array = cm.open_array(stored("zarr3", data_type="bool", fill_value=value, codecs=["bytes"]))
     assert array[...].tolist() == [bool(value)] * 4
 
 
@@ -125,4 +99,4 @@ def rectilinear(*runs):
 @pytest.mark.parametrize("runs", [[[2, 2**62]], [4, [2**63 - 1, 1]], [2**61], [[2**62, 1], [2**62, 1]]])
 def test_runs_that_no_store_can_hold_are_refused(runs):
     with pytest.raises(MetadataError, match="chunk_grid"):
-        cm.open_array(v3(chunk_grid=rectilinear(*runs)))
+        cm.open_array(stored("zarr3", chunk_grid=rectilinear(*runs)))

@@ -90,7 +90,8 @@ class Case:
         """Each array by its path: the case itself, or those of a group."""
         if not self.is_group:
             return {self.path: self}
-        return {path: CASES[each] if isinstance(each, str) else each for path, each in self.children.items()}
+        cases = {path: CASES[each] if isinstance(each, str) else each for path, each in self.children.items()}
+        return {path: replace(case, path=path) for path, case in cases.items()}
 
     @property
     def is_group(self) -> bool:

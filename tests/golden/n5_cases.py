@@ -492,8 +492,8 @@ def fresh(format: str, writer: str, version: str) -> Iterator[Tuple[Case, Path]]
             yield case, directory / (case.name + SUFFIX[format])
 
 
-def stores(golden: Path) -> Iterator[Tuple[str, Path, Case]]:
-    """Every store that must exist: (writer, directory, case). A test checks that each is there."""
+def stores(golden: Path) -> Iterator[Tuple[Path, Case]]:
+    """Every store that must exist. A test checks that each is there."""
     for case in CASES.values():
         for writer in case.writers:
-            yield writer, Path(golden, case.format, WRITERS[case.format][writer], case.name + SUFFIX[case.format]), case
+            yield Path(golden, case.format, WRITERS[case.format][writer], case.name + SUFFIX[case.format]), case

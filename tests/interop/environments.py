@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from interop.peers import Read, unmoved
 
-__all__ = ["interpreter", "read_all"]
+__all__ = ["interpreter", "read_all", "run"]
 
 HERE = Path(__file__).parent
 PEERS = HERE.parents[1] / ".venv" / "peers"
@@ -30,16 +30,20 @@ def interpreter(name: str, *, demanded: bool, way: str = "`make peers` makes it"
     return python
 
 
+def run(*command: str | Path) -> str:
+    """Run a program in a clean environment; return what it prints."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV_"))}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=clean)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 def read_all(python: Path, script: str, jobs: Sequence[dict[str, Any]], folder: Path) -> list[Read | Exception]:
     """Run all jobs in one process of the peer; return what it read, or what it raised, for each."""
     folder.mkdir(parents=True, exist_ok=True)
     todo, out = folder / "jobs.json", folder / "out"
     todo.write_text(json.dumps(jobs))
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV_"))}
-    done = subprocess.run(
-        [python, HERE / script, todo, out], capture_output=True, text=True, timeout=100, check=False, env=environment
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    run(python, HERE / script, todo, out)
     answers = json.loads((out / "answers.json").read_text())
     assert len(answers) == len(jobs)
     return [_answer(answer, out / f"{n}.npy") for n, answer in enumerate(answers)]

@@ -30,21 +30,30 @@ def _of(fmt: str, *names: str) -> list[str]:
     return [f"{fmt}:{name}" for text in names for name in text.split()]
 
 
-_ZARR_PYTHON = {
+_ANY_ZARR_PYTHON = {
     "zarr-python 3 has no such data type": [
-        *_of("zarr2", _OBJECTS, "categorize struct-nested struct-subarray bfloat16"),
-        *_of("zarr3", "r24 void-3"),  # the registered name; zarr-python alone calls it raw_bytes
-        *_of("zarr3", "bfloat16 float8-e4m3fn int4 type-*"),
+        *_of("zarr2", _OBJECTS, "categorize struct-subarray bfloat16"),
+        # zarr-python alone calls r24 raw_bytes
+        *_of("zarr3", "r24 void-3 bfloat16 float8-e4m3fn int4 type-*"),
     ],
-    "zarr-python 3.1 has no such codec; 3.4 has some of them": _of("zarr3", _REGISTERED),
-    "zarr-python 3.1 knows structured types by its own name and bytes; from 3.2 on it reads the registered one": _of(
-        "zarr3", "struct*"
+    "zarr-python has no such codec": _of(
+        "zarr3", "codec-reshape codec-squeeze codec-packbits-* codec-zfp codec-n5-default"
     ),
-    "zarr-python 3.1 has no rectilinear grids": _of("zarr3", "rectilinear*"),
     "zarr-python divides the shard before it is transposed": _of("zarr3", "shard-outer-transpose*"),
     "zarr-python passes a float16 fill value through a float, which makes it a quiet NaN": _of(
         "zarr3", "fill-nan-payload-f2"
     ),
+}
+_ZARR_PYTHON = {
+    **_ANY_ZARR_PYTHON,
+    "zarr-python 3.1 has no such data type or codec; 3.4 has": [
+        "zarr2:struct-nested",
+        *_of("zarr3", "codec-cast-value codec-scale-offset"),
+    ],
+    "zarr-python 3.1 knows structured types by its own name and bytes; from 3.2 on it reads the registered one": _of(
+        "zarr3", "struct*"
+    ),
+    "zarr-python 3.1 has no rectilinear grids": _of("zarr3", "rectilinear*"),
 }
 
 # of these, what the zarr-python that is installed reads: another on each Python
@@ -64,18 +73,8 @@ def _installed(since: str) -> bool:
 KNOWN: dict[str, dict[str, list[str]]] = {
     "zarr-python": _ZARR_PYTHON,
     "zarr-python 3.4": {
-        "zarr-python 3 has no such data type": [
-            *_of("zarr2", _OBJECTS, "categorize struct-subarray bfloat16"),
-            *_of("zarr3", "r24 void-3 bfloat16 float8-e4m3fn int4 type-*"),
-        ],
+        **_ANY_ZARR_PYTHON,
         "zarr-python 3.4 holds every chunk length of a rectilinear grid at once": _of("zarr3", "rectilinear-huge-run"),
-        "zarr-python 3.4 has no such codec": _of(
-            "zarr3", "codec-reshape codec-squeeze codec-packbits-* codec-zfp codec-n5-default"
-        ),
-        "zarr-python divides the shard before it is transposed": _of("zarr3", "shard-outer-transpose*"),
-        "zarr-python passes a float16 fill value through a float, which makes it a quiet NaN": _of(
-            "zarr3", "fill-nan-payload-f2"
-        ),
     },
     "zarrs": {
         **_ZARR_PYTHON,

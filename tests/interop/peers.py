@@ -8,9 +8,10 @@ from typing import Any, Protocol
 
 import numpy as np
 import pytest
+from interop import read_with_zarr_3
 
 __all__ = ["READERS", "WARNINGS", "Read", "Reader", "read_tensorstore", "read_z5py", "read_zarr_python", "read_zarrs",
-    "unmoved"]  # fmt: skip
+    "references", "unmoved"]  # fmt: skip
 
 
 # zarr-python's notes on data types and codecs without a specification, and on consolidated metadata in v3
@@ -31,19 +32,18 @@ class Reader(Protocol):
 
 
 def read_zarr_python(store: Path, path: str, fmt: str) -> Read:
-    import zarr
+    return Read(*read_with_zarr_3.read(store, path, int(fmt[-1])))
 
-    kind = zarr.storage.ZipStore if store.suffix == ".zip" else zarr.storage.LocalStore
-    opened = kind(store, read_only=True)
-    try:
-        array = zarr.open_array(opened, mode="r", path=path, zarr_format=int(fmt[-1]))
-        attributes = dict(array.attrs)
-        names = attributes.pop("_ARRAY_DIMENSIONS", None)
-        if fmt == "zarr3" and (names is None or len(set(names)) == len(names)):  # names that repeat are there as well
-            names = array.metadata.dimension_names
-        return Read(array[...], attributes, names)
-    finally:
-        opened.close()
+
+def references(url: Path) -> Any:
+    """Return zarr-python's store over a set of references, by fsspec."""
+    import fsspec
+    from fsspec.implementations.reference import LazyReferenceMapper
+    from zarr.storage import FsspecStore
+
+    fo = LazyReferenceMapper(str(url), engine="pyarrow") if url.is_dir() else str(url)
+    fs = fsspec.filesystem("reference", fo=fo, remote_protocol="file", asynchronous=True)
+    return FsspecStore(fs, path="", read_only=True)
 
 
 def read_zarrs(store: Path, path: str, fmt: str) -> Read:
@@ -80,7 +80,8 @@ def read_z5py(store: Path, path: str, fmt: str) -> Read:
     with z5py.File(str(store), mode="r", use_zarr_format=False) as file:
         dataset = file[path]
         hidden = {"dimensions", "blockSize", "dataType", "compression"}
-        attributes = {name: value for name, value in json.loads(_attributes(store, path)).items() if name not in hidden}
+        document = json.loads((store / path / "attributes.json").read_text())
+        attributes = {name: value for name, value in document.items() if name not in hidden}
         assert {name: dataset.attrs[name] for name in attributes} == attributes
         return Read(dataset[:], unmoved(attributes))
 
@@ -89,10 +90,6 @@ def unmoved(attributes: dict[str, Any]) -> dict[str, Any]:
     """Return the attributes of an N5 dataset with those that tensorstore would refuse in their own place."""
     rest = dict(attributes)
     return rest | rest.pop("_chunkmill_attributes", {})
-
-
-def _attributes(store: Path, path: str) -> str:
-    return (store / path / "attributes.json").read_text()
 
 
 READERS: dict[str, tuple[Reader, frozenset[str]]] = {

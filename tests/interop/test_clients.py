@@ -14,19 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
-from interop.environments import PEERS, interpreter
+from interop.environments import PEERS, interpreter, run
 
 import chunkmill as cm
 
 HERE = Path(__file__).parent
 GOLDEN = HERE.parent / "golden" / "other_writers"
 VALUES = np.arange(24, dtype="f4").reshape(2, 3, 4)
-
-
-def run(*command):
-    done = subprocess.run([str(each) for each in command], capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def program(name, package):

@@ -5,7 +5,7 @@ from functools import partial
 import numcodecs
 import numpy as np
 import pytest
-from interop.corpus import Expected
+from golden.cases import Case
 from interop.peers import READERS, WARNINGS
 from interop.verdict import judge_all
 
@@ -78,7 +78,7 @@ def convert(folder, name, source, target, attributes):
     array = cm.open_array(copy, "a", format=target)
     assert np.array_equal(array[...], values)
     assert dict(array.attributes) == attributes
-    expected = Expected("a", values, attributes, None)
+    expected = Case("a", lambda: values, dtype=values.dtype, attributes=attributes)
     wrong = [
         judge_all(peer, f"{target}:{name}", partial(read, copy, "a", target), expected)
         for peer, (read, formats) in READERS.items()

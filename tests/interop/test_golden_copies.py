@@ -41,7 +41,7 @@ def wrong_in_copy(golden, folder):
     wrong = []
     for expected in golden.arrays:
         array = cm.open_array(store, expected.path, format=golden.format)
-        if not same(np.asarray(array[...]), expected.values):
+        if not same(np.asarray(array[...]), expected.expected()):
             wrong.append(f"chunkmill on {expected.path!r}: other values")
         if not same_json(dict(array.attributes), plain(dict(expected.attributes))):
             wrong.append(f"chunkmill on {expected.path!r}: other attributes")

@@ -22,7 +22,7 @@ def test_arrays(fmt, tmp_path, subtests):
             store = tmp_path / made.id
             write(made, store)
             expected = made.expected()
-            assert same(np.asarray(cm.open_array(store, "a")[...]), expected.values)
+            assert same(np.asarray(cm.open_array(store, "a")[...]), expected.expected())
             wrong = [
                 judge_all(peer, made.key, partial(read, store, "a", fmt), expected)
                 for peer, (read, formats) in READERS.items()

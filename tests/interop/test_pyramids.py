@@ -4,15 +4,13 @@
 """
 
 import json
-import os
-import subprocess
 
 import numpy as np
 import pytest
 import tensorstore as ts
 import z5py
 import zarr
-from interop.environments import HERE, interpreter
+from interop.environments import HERE, interpreter, run
 from ome_zarr_models import open_ome_zarr
 from support.datasets import ome_zarr_0_6
 
@@ -94,11 +92,7 @@ def test_levels_that_z5py_wrote(tmp_path, values):
 def libraries(*arguments):
     """Run OME-Zarr's libraries in their own environment; return the last line that they print."""
     python = interpreter("ome", demanded=True, way="`make test-all` makes it")
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV_"))}
-    command = [python, HERE / "images_of_ome_zarr.py", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=clean)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return (done.stdout.splitlines() or [""])[-1]
+    return (run(python, HERE / "images_of_ome_zarr.py", *arguments).splitlines() or [""])[-1]
 
 
 CHANNELS = np.arange(3 * 8 * 32 * 32, dtype="u2").reshape(3, 8, 32, 32)

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import fsspec
 import numpy as np
 import pytest
 
@@ -11,7 +10,7 @@ import chunkmill as cm
 
 zarr = pytest.importorskip("zarr")
 pytest.importorskip("kerchunk")  # its codecs, of FITS and GRIB
-from fsspec.implementations.reference import LazyReferenceMapper  # noqa: E402
+from interop.peers import references  # noqa: E402
 
 WILD = Path(__file__).parents[1] / "golden" / "references" / "wild"
 SETS = sorted(path.name for path in WILD.iterdir() if path.suffix in {".json", ".parquet"})
@@ -33,10 +32,7 @@ def paths(name):
 
 
 def read_as_peers(name, path):
-    fo = str(WILD / name) if name.endswith(".json") else LazyReferenceMapper(str(WILD / name), engine="pyarrow")
-    fs = fsspec.filesystem("reference", fo=fo, remote_protocol="file", asynchronous=True)
-    store = zarr.storage.FsspecStore(fs, path="", read_only=True)
-    return np.asarray(zarr.open_array(store, path=path, mode="r", zarr_format=2)[...])
+    return np.asarray(zarr.open_array(references(WILD / name), path=path, mode="r", zarr_format=2)[...])
 
 
 def same(ours, theirs):

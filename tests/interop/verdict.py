@@ -6,20 +6,17 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-from golden.cases import same, same_json
-from interop.corpus import Expected
+from golden.cases import Case, same, same_json
 from interop.known import reason
 from interop.peers import Read
 
 __all__ = ["judge", "judge_all", "plain"]
 
 
-def judge(read: Read, expected: Expected) -> str:
+def judge(read: Read, expected: Case) -> str:
     """Say what is wrong; ``""`` when nothing is."""
-    if not same(read.values, expected.values):
-        got = np.asarray(read.values)
-        return f"other values: {got.dtype} {got.shape} {got.ravel()[:8]}"
+    if not same(read.values, expected.expected()):
+        return f"other values: {read.values.dtype} {read.values.shape} {read.values.ravel()[:8]}"
     if read.attributes is not None and not same_json(read.attributes, plain(dict(expected.attributes))):
         return f"other attributes: {read.attributes}"
     if read.names is not None and read.names != expected.dimension_names:
@@ -38,7 +35,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def judge_all(peer: str, name: str, read: Callable[[], Read], expected: Expected, *, may_read: bool = False) -> str:
+def judge_all(peer: str, name: str, read: Callable[[], Read], expected: Case, *, may_read: bool = False) -> str:
     """Return what the test of this case must complain of: a failure that is not listed, a listed one that is none.
 
     The latter is none where the peer reads what is listed in some of its names: `may_read`.
