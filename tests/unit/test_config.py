@@ -1,9 +1,7 @@
 """Settings: what the code reads is what the defaults list, and what users set wins."""
 
-import os
 import pickle
 import re
-import subprocess
 import sys
 from functools import partial
 from importlib import import_module
@@ -14,6 +12,7 @@ import dask
 import numpy as np
 import pytest
 from support.cases import cases
+from support.scripts import run_script
 from support.servers import serve_files
 
 import chunkmill as cm
@@ -68,11 +67,8 @@ def test_no_more_requests_than_users_say(tmp_path, most):
     cm.to_store(np.arange(60), tmp_path / "a", chunks=(1,))
     code = "import sys, chunkmill as cm; print(cm.open_array(sys.argv[1])[...].sum())"
     with serve_files(tmp_path, latency=0.005) as server:
-        environment = os.environ | {"DASK_CHUNKMILL__REMOTE_REQUESTS": str(most)}
-        done = subprocess.run(
-            [sys.executable, "-c", code, f"{server.url}/a"], env=environment, capture_output=True, text=True, check=True
-        )
-        assert done.stdout.split() == [str(sum(range(60)))]
+        printed = run_script(code, f"{server.url}/a", DASK_CHUNKMILL__REMOTE_REQUESTS=str(most))
+        assert printed == str(sum(range(60)))
         assert server.most_at_once == most
 
 

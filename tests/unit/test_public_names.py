@@ -1,26 +1,21 @@
 """Names of the package are imported when they are used, and are the same for type checkers and at run time."""
 
 import ast
-import subprocess
-import sys
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from support.cases import cases
+from support.scripts import run_script
 
 import chunkmill as cm
-
-
-def run(script):
-    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def test_nothing_but_errors_is_imported_at_first():
     script = (
         "import sys, chunkmill\nprint(sorted({'numpy', 'dask', 'xarray', 'pandas', 'distributed'} & set(sys.modules)))"
     )
-    assert run(script) == "[]"
+    assert run_script(script) == "[]"
 
 
 def test_type_checkers_see_what_is_imported():
@@ -34,19 +29,6 @@ def test_type_checkers_see_what_is_imported():
     assert dir(cm) == sorted([*cm.__all__, "__version__"])
 
 
-def test_every_name_can_be_the_first_one():
-    """Forgotten between them, in one process: a circle of imports shows where a module enters it at another place."""
-    script = """
-import sys, chunkmill
-for name in ("open_array", "Report", "verify", "write_dataset", "to_references"):
-    for module in [each for each in sys.modules if each.partition(".")[0] == "chunkmill"]:
-        del sys.modules[module]
-    import chunkmill
-    assert getattr(chunkmill, name).__name__ == name
-"""
-    run(script)
-
-
 def test_a_name_that_is_not_there():
     with pytest.raises(AttributeError, match="module 'chunkmill' has no attribute 'opne'"):
         cm.opne  # noqa: B018
@@ -58,12 +40,11 @@ def test_a_name_that_is_not_there():
     [
         "import dask, chunkmill",
         "import chunkmill, dask\nchunkmill.open_array",
-        "import dask\nfrom chunkmill import open_array",
         "import dask.config\nfrom chunkmill.nodes.api import open_array",
     ],
 )
 def test_dask_knows_the_settings(script):
-    assert run(f"{script}\nprint(dask.config.get('chunkmill.progress'))") == "auto"
+    assert run_script(f"{script}\nprint(dask.config.get('chunkmill.progress'))") == "auto"
 
 
 def test_settings_outlive_a_block_that_was_entered_before_them():
@@ -76,12 +57,12 @@ with dask.config.set({"chunkmill.fsync": True}):
     print(setting("fsync"), setting("progress"))
 print(setting("fsync"), setting("progress"))
 """
-    assert run(script).split() == ["True", "auto", "False", "auto"]
+    assert run_script(script).split() == ["True", "auto", "False", "auto"]
 
 
 def test_stores_alone_know_the_settings(tmp_path):
     script = f"from chunkmill.stores.local import LocalStore\nprint(LocalStore({str(tmp_path)!r})._fsync)"
-    assert run(script) == "False"
+    assert run_script(script) == "False"
 
 
 def test_star():
@@ -102,4 +83,4 @@ def test_no_room_has_the_name_of_a_function():
 
 def test_the_room_of_jobs_does_not_take_the_place_of_the_function():
     script = "import chunkmill\nfrom chunkmill.jobs import stored_jobs\nprint(chunkmill.jobs.__wrapped__ is stored_jobs.jobs)"
-    assert run(script) == "True"
+    assert run_script(script) == "True"

@@ -3,13 +3,12 @@
 import base64
 import json
 import os
-import subprocess
-import sys
 
 import dask
 import numpy as np
 import pytest
 from support.cases import cases
+from support.scripts import run_script
 
 import chunkmill as cm
 from chunkmill.config import read_settings
@@ -42,14 +41,6 @@ WAYS = {
 }
 
 
-def run(script, *arguments, **environment):
-    """Run a script in a process of its own, and return its last line."""
-    known = {name: value for name, value in os.environ.items() if not name.startswith("DASK_")} | environment
-    command = [sys.executable, "-c", script, *arguments]
-    done = subprocess.run(command, env=known, capture_output=True, text=True, check=True)
-    return done.stdout.splitlines()[-1]
-
-
 @pytest.fixture
 def place(tmp_path):
     cm.create_array(tmp_path / "s", "a", shape=(7, 6), dtype="f8", chunks=(3, 2))[...] = np.arange(42.0).reshape(7, 6)
@@ -62,11 +53,8 @@ def test_the_core_imports_no_dask(place):
         f"{code}\nfound = {{{name!r}: {IMPORTED}}}\nassert not any(found.values()), found\n"
         for name, code in WAYS.items()
     )
-    run(script + "print()", place)
-
-
-def test_what_needs_dask_imports_it(place):
-    assert run(f"{BEGIN}cm.open_array(place, 'a').to_dask()\nprint(*{IMPORTED})", place).startswith("dask")
+    found = run_script(f"{script}cm.open_array(place, 'b').to_dask()\nprint(*{IMPORTED})", place)
+    assert found.splitlines()[-1].startswith("dask")  # which is found where it is needed
 
 
 INHERITED = base64.urlsafe_b64encode(json.dumps({"chunkmill": {"fsync": True, "temp": "/t"}}).encode()).decode()
@@ -108,7 +96,7 @@ def test_settings_without_dask_are_those_of_dask(tmp_path, monkeypatch, environm
 def test_a_file_that_is_no_mapping_is_refused(tmp_path):
     tmp_path.joinpath("a.yaml").write_text("- chunkmill\n")
     script = "from chunkmill.config import setting\ntry: setting('fsync')\nexcept ValueError as error: print(error)"
-    assert "is malformed: it is not a mapping" in run(script, DASK_CONFIG=str(tmp_path))
+    assert "is malformed: it is not a mapping" in run_script(script, DASK_CONFIG=str(tmp_path))
 
 
 def test_the_config_of_dask_rules_once_it_is_imported():
@@ -119,7 +107,7 @@ import dask
 with dask.config.set({"chunkmill.fsync": True}):
     print(before, setting("fsync"), dask.config.get("chunkmill.progress"))
 """
-    assert run(script) == "False True auto"
+    assert run_script(script) == "False True auto"
 
 
 def test_the_defaults_are_those_of_the_file():
@@ -141,4 +129,4 @@ with Client(processes=False, n_workers=1, dashboard_address=None) as client:
     kinds.append(client.submit(lambda: type(automatic_lock("k", True)).__name__).result())
 print(*kinds)
 """
-    assert run(script) == "lock ClusterLock"
+    assert run_script(script) == "lock ClusterLock"

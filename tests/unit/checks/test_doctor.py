@@ -1,15 +1,12 @@
 """What is found out about a store by a scratch key, what is unsafe about it, and that nothing stays there."""
 
-import json
 import shutil
 
 import pytest
-from click.testing import CliRunner
 
 import chunkmill as cm
 from chunkmill.checks import doctor as module
 from chunkmill.checks.doctor import doctor
-from chunkmill.cli.main import main
 from chunkmill.errors import StoreError
 from chunkmill.stores.memory import MemoryStore
 
@@ -91,12 +88,3 @@ def test_a_worker_that_differs_is_named(packages, kind, said):
     assert finding.kind == kind
     assert "tcp://a:1" in finding.what
     assert said in finding.what
-
-
-def test_the_command(tmp_path):
-    shown = CliRunner().invoke(main, ["doctor", str(tmp_path / "x.zarr")])
-    assert shown.exit_code == 0, shown.output
-    assert shown.output.startswith("doctor: nothing found")
-    printed = CliRunner().invoke(main, ["doctor", str(tmp_path / "x.zarr"), "--json"])
-    assert json.loads(printed.output)["store"]["compares_versions"] is True
-    assert CliRunner().invoke(main, ["doctor"]).exit_code == 0

@@ -14,7 +14,7 @@ from support.cases import cases
 from support.recording import Died, DyingStore, FailingStore
 
 import chunkmill as cm
-from chunkmill.errors import StoreError
+from chunkmill.errors import NodeNotFound, StoreError
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.plans import TAG_PREFIX, Plan
 from chunkmill.journal.records import Record
@@ -421,3 +421,32 @@ def test_proofs_of_commits_of_jobs_that_are_over_are_deleted(store):
     assert "commit proof of a job" in problem.reason
     cm.check(store, repair=True)
     assert cm.check(store).ok
+
+
+@pytest.fixture
+def three():
+    store = MemoryStore()
+    for path in ("g/a", "g/b", "c"):
+        cm.create_array(store, path, shape=(4,), dtype="i4", chunks=(2,))[...] = 1
+    cm.consolidate(store)
+    return store
+
+
+def test_below_a_group_or_a_path(three):
+    whole, part = cm.check(three), cm.check(three, "g")
+    assert (whole.n_arrays, part.n_arrays, part.path) == (3, 2, "g")
+    group = cm.open_group(three)
+    assert cm.check(group).n_arrays == 3
+    assert cm.check(group["g"]).n_arrays == cm.check(group, "/g/").n_arrays == 2
+    assert cm.check(group["g/a"]).n_keys == 2
+
+
+def test_a_group_opened_by_consolidated_metadata_is_checked_by_its_documents(three):
+    group = cm.open_group(three, consolidated=True)
+    three.delete("c/zarr.json")
+    assert [(problem.kind, problem.key) for problem in cm.check(group).problems] == [("metadata", "c/zarr.json")]
+
+
+def test_nothing_to_check(tmp_path):
+    with pytest.raises(NodeNotFound):
+        cm.check(tmp_path / "nothing")

@@ -11,6 +11,8 @@ from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.checks.verify import _specs
+from chunkmill.codecs.elements import differing
+from chunkmill.errors import NodeNotFound
 from chunkmill.formats.cf_fill_value import encode_fill_value
 from chunkmill.stores.memory import MemoryStore
 
@@ -246,3 +248,30 @@ def test_a_fill_value_for_missing_elements_is_the_same_as_its_attribute():
     assert cm.verify(old, new).equal
     other = array([1.0, 2.0], format="zarr3", attributes={"_FillValue": encode_fill_value(np.float64(9), old.dtype)})
     assert not cm.verify(old, other).equal
+
+
+def test_paths_stand_beside_the_url(store):
+    for path in ("g/a", "c"):
+        cm.create_array(store, path, shape=(4,), dtype="i4", chunks=(2,))
+    assert cm.verify((store, "g/a"), (store, "c")).equal
+    assert cm.verify(cm.open_array(store, "g/a"), (store, "c")).equal
+    with pytest.raises(TypeError, match="expected a url"):
+        cm.verify((store, "g", 1), store)
+    with pytest.raises(NodeNotFound):
+        cm.verify((store, "x"), store)
+
+
+@cases(
+    ("dtype", "values", "other"),
+    [
+        ("u1", [1, 2, 3], [1, 9, 3]), ("c16", [1, 2j, 3], [1, 3j, 3]), ("S3", [b"a", b"b", b"c"], [b"a", b"x", b"c"]),
+        ("S5", [b"a", b"b", b"c"], [b"a", b"bbbbb", b"c"]), ("U2", ["a", "b", "c"], ["a", "bb", "c"]),
+        ("i4,f8", [(1, 2.0), (1, 2.0), (1, 2.0)], [(1, 2.0), (1, 3.0), (1, 2.0)]),
+        ("T", ["a", "b", "c"], ["a", "", "c"]), ("O", ["a", "1", "c"], ["a", 1, "c"]),
+    ],
+)  # fmt: skip
+def test_elements_that_differ(dtype, values, other):
+    dtype = np.dtypes.StringDType() if dtype == "T" else np.dtype(dtype)
+    a, b = np.array(values, dtype), np.array(other, dtype)
+    assert differing(a, b).tolist() == [False, True, False]
+    assert not differing(a, a).any()

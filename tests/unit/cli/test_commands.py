@@ -7,6 +7,7 @@ from pathlib import Path
 import dask.array as da
 import numpy as np
 import pytest
+import xarray as xr
 from click.testing import CliRunner
 from support.cases import cases
 
@@ -49,6 +50,17 @@ def test_info_counts_what_is_stored(archive):
     assert facts["missing_chunks"] == 2
     assert facts["compression_ratio"] == round(facts["bytes"] / facts["stored_bytes"], 2)
     assert "missing_chunks" not in run_json("info", archive, "--path", "stack")
+
+
+def test_info_of_all_below(tmp_path):
+    times = ("time", np.arange(3))
+    ds = xr.Dataset({"t": (("time", "x"), np.ones((3, 4), "f4"), {"units": "K"})}, {"time": times}, {"title": "all"})
+    cm.write_dataset(ds, tmp_path / "k.zarr")
+    cm.write_dataset(ds.isel(x=slice(2)), tmp_path / "k.zarr", path="below/it")
+    shown = run("info", "-r", tmp_path / "k.zarr").output
+    assert any(each.startswith("array") and "below/it/t\n" in each for each in shown.split("\n\n"))
+    assert "K" in shown
+    assert {each["path"] for each in run_json("info", "-r", tmp_path / "k.zarr")} >= {"", "t", "time", "below/it/t"}
 
 
 def test_what_steers_a_terminal_is_shown(tmp_path):
@@ -212,3 +224,101 @@ def test_messages_are_in_the_words_of_the_command_line(tmp_path, args, expected)
     result = run(*(places.get(arg, arg) for arg in args), code=3)
     assert re.search(expected, result.stderr)
     assert not (tmp_path / "new").exists()
+
+
+def test_a_conversion_of_chosen_nodes(tmp_path):
+    group = cm.create_group(tmp_path / "a", format="zarr2")
+    for path in ("t2m", "mask", "level/v"):
+        group.create_array(path, shape=(4, 3), chunks=(1, 3), dtype="f4")[:2] = 1
+    command = ["convert", tmp_path / "a", tmp_path / "b", "--format", "zarr2"]
+    command += ["--include", "t2m", "--include", "level", "--dimension-names", "y,x", "--chunks", "y=-1"]
+    run(*command, "--chunk-key-encoding", "/")
+    found = cm.open_group(tmp_path / "b")
+    assert (list(found), found["t2m"].chunks, found["t2m"].dimension_names) == (["level", "t2m"], (4, 3), ("y", "x"))
+    assert (tmp_path / "b" / "t2m" / "0" / "0").exists()
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# attrs, doctor, refs
+
+
+@cases("kind", ["zarr2", "zarr3", "zarr3-draft", "n5"])
+def test_attributes_are_changed_in_the_store(tmp_path, kind):
+    url = tmp_path / "a"
+    cm.create_group(url, format=kind, attributes={"title": "x", "old": 1})
+    cm.create_array(url, "v", shape=(4,), dtype="i4", format=kind)
+    changed = run("attrs", url, "--set", "range=[1, 2.5]", "--set", "title=two words", "--unset", "old", "--json")
+    assert json.loads(changed.stdout) == dict(cm.open(url).attributes) == {"title": "two words", "range": [1, 2.5]}
+    run("attrs", url, "--path", "v", "--set", "units=K")
+    assert run("attrs", url, "--path", "v").stdout == 'units = "K"\n'
+    assert list(cm.open_group(url)) == ["v"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [(("--unset", "b"), r"--unset names ['b'], where the attributes are ['a']"), (("--set", "a"), "is not KEY=VALUE")],
+)
+def test_attributes_that_cannot_be_changed_stay(tmp_path, options, message):
+    cm.create_group(tmp_path / "a", attributes={"a": 0})
+    assert message in run("attrs", tmp_path / "a", *options, code=2).stderr
+    assert dict(cm.open(tmp_path / "a").attributes) == {"a": 0}
+
+
+def test_doctor(tmp_path):
+    assert run("doctor", tmp_path / "x.zarr").output.startswith("doctor: nothing found")
+    assert run_json("doctor", tmp_path / "x.zarr")["store"]["compares_versions"] is True
+    run("doctor")
+
+
+@pytest.fixture
+def virtual(tmp_path):
+    url = str(tmp_path / "archive.n5")
+    cm.create_group(url, format="n5")
+    a = cm.create_array(
+        url, "t", shape=(7, 4), chunks=(2, 4), dtype="i2", format="n5", codecs="gzip", dimension_names=["time", "x"]
+    )
+    a[2:] = np.arange(1, 21).reshape(5, 4)
+    return url
+
+
+def test_refs_make_and_info(virtual, tmp_path):
+    report = json.loads(run("refs", "make", virtual, tmp_path / "set.json", "--json").stdout)
+    assert (report["n_references"], report["n_inline"], report["n_absent"]) == (2, 1, 1)
+    assert cm.verify(virtual, str(tmp_path / "set.json")).equal
+    facts = json.loads(run("refs", "info", tmp_path / "set.json", "--json").stdout)
+    assert facts["arrays"] == [{"path": "t", "n_chunks": 4, "n_references": 2, "n_inline": 1, "n_absent": 1}]
+    assert facts["bytes_referenced"] == report["bytes_referenced"]
+    assert facts["n_targets"] == 2
+    shown = run("refs", "info", tmp_path / "set.json").stdout
+    assert "t      4       2           1       1" in shown
+    assert f"file://{tmp_path}/archive.n5/t/0/1" in shown
+
+
+def test_refs_of_json_become_parquet(virtual, tmp_path):
+    pytest.importorskip("pyarrow")
+    run("refs", "make", virtual, tmp_path / "set.json")
+    run("refs", "make", tmp_path / "set.json", tmp_path / "set.parquet", "--record-size", 3)
+    assert json.loads(run("refs", "info", tmp_path / "set.parquet", "--json").stdout)["layout"] == "parquet"
+    assert cm.verify(virtual, str(tmp_path / "set.parquet")).equal
+
+
+def test_refs_combine(virtual, tmp_path):
+    cm.convert((virtual, "t"), (str(tmp_path / "b.zarr"), "t"), format="zarr2", codecs="keep")
+    for i in range(2):
+        cm.create_group(tmp_path / f"{i}.zarr", format="zarr2")
+        a = cm.create_array(
+            tmp_path / f"{i}.zarr", "t", shape=(4,), chunks=(2,), dtype="i4", format="zarr2", dimension_names=["time"]
+        )
+        a[...] = i + 1
+        run("refs", "make", tmp_path / f"{i}.zarr", tmp_path / f"{i}.json")
+    run("refs", "combine", tmp_path / "0.json", tmp_path / "1.json", tmp_path / "both.json", "--dim", "time")
+    np.testing.assert_array_equal(cm.open_array(tmp_path / "both.json", "t")[...], [1, 1, 1, 1, 2, 2, 2, 2])
+    error = run(
+        "refs", "combine", tmp_path / "0.json", tmp_path / "1.json", tmp_path / "x.json", "--dim", "y", code=3
+    ).stderr
+    assert "has a dimension 'y': they have 'time'" in error
+    planned = run(
+        "refs", "combine", tmp_path / "0.json", tmp_path / "1.json", tmp_path / "x.json", "--dim", "time", "--dry-run"
+    )
+    assert "t      4       4           0       0" in planned.stdout
+    assert not (tmp_path / "x.json").exists()

@@ -3,12 +3,11 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
 
 import pytest
 from click.testing import CliRunner
 from support.cases import cases
+from support.scripts import run_script
 
 import chunkmill as cm
 from chunkmill.cli.main import main
@@ -46,8 +45,7 @@ results = [CliRunner().invoke(main, words, env=variables, prog_name="chunkmill")
 print(json.dumps([[result.exit_code, result.output] for result in results]))
 print(sorted({SLOW!r} & set(sys.modules)))
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    results, slow = done.stdout.splitlines()
+    results, slow = run_script(script).splitlines()
     *answers, completed = json.loads(results)
     assert [code for code, _ in answers] == [0] * len(helped) + [2] * len(USAGE)
     for said, (_, output) in zip(USAGE.values(), answers[len(helped) :], strict=True):

@@ -82,21 +82,3 @@ def test_arrays_below_folders_without_a_document_are_listed(group):
     group.store.delete("g/zarr.json")
     assert "g/plain" in listing(group.stored)
     assert describe(group.stored, count=True)["n_arrays"] == 2
-
-
-def test_info_of_all_below(tmp_path):
-    import xarray as xr
-    from click.testing import CliRunner
-
-    from chunkmill.cli.main import main
-
-    times = ("time", np.arange(3))
-    ds = xr.Dataset({"t": (("time", "x"), np.ones((3, 4), "f4"), {"units": "K"})}, {"time": times}, {"title": "all"})
-    cm.write_dataset(ds, tmp_path / "k.zarr")
-    cm.write_dataset(ds.isel(x=slice(2)), tmp_path / "k.zarr", path="below/it")
-    shown = CliRunner().invoke(main, ["info", "-r", str(tmp_path / "k.zarr")])
-    assert shown.exit_code == 0, shown.output
-    assert any(each.startswith("array") and "below/it/t\n" in each for each in shown.output.split("\n\n"))
-    assert "K" in shown.output
-    listed = CliRunner().invoke(main, ["info", "-r", "--json", str(tmp_path / "k.zarr")])
-    assert {each["path"] for each in json.loads(listed.output)} >= {"", "t", "time", "below/it/t"}

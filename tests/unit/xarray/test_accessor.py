@@ -1,12 +1,12 @@
 """`Dataset.chunkmill` writes as `write_dataset` does."""
 
 import inspect
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import xarray as xr
+from support.datasets import read
+from support.scripts import run_script
 
 import chunkmill as cm
 from chunkmill.errors import DatasetError
@@ -17,16 +17,11 @@ DATASET = xr.Dataset(
 )
 
 
-def opened(store, **options):
-    return xr.open_dataset(store, engine="chunkmill", **options)
-
-
 @pytest.mark.parametrize("first", ["chunkmill", "xarray"])
 def test_registered_in_either_order(first):
     second = {"chunkmill": "xarray", "xarray": "chunkmill"}[first]
     script = f"import {first}\nimport {second}\nimport xarray as xr\nprint(type(xr.Dataset().chunkmill).__name__, type(xr.DataTree().chunkmill).__name__)"
-    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["Accessor", "Accessor"]
+    assert run_script(script, PYTHONWARNINGS="error") == "Accessor Accessor"
 
 
 def test_xarray_is_found_as_before():
@@ -38,8 +33,7 @@ import xarray, inspect
 assert "Dataset" in inspect.getsource(xarray)
 print(before, waits(), xarray.__spec__.loader is xarray.__loader__)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["True", "False", "True"]
+    assert run_script(script) == "True False True"
 
 
 def test_write_and_append():
@@ -50,7 +44,7 @@ def test_write_and_append():
     with pytest.raises(DatasetError, match="2 of 6 labels"):
         later.chunkmill.append(store, "time")
     later.isel(time=slice(2, None)).chunkmill.append(store, "time")
-    assert opened(store).sizes == {"time": 10, "x": 4}
+    assert read(store).sizes == {"time": 10, "x": 4}
 
 
 def test_arguments_are_those_of_write_dataset():

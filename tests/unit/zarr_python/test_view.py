@@ -1,5 +1,6 @@
 """Nodes of every format, read and written by zarr-python and xarray through `zarr_store`."""
 
+import json
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -17,6 +18,8 @@ zarr = pytest.importorskip("zarr")
 from zarr.abc.store import RangeByteRequest, SuffixByteRequest  # noqa: E402
 from zarr.core.buffer import default_buffer_prototype  # noqa: E402
 from zarr.core.sync import sync  # noqa: E402
+
+from chunkmill.zarr_python.view import ShownArray  # noqa: E402
 
 X = np.arange(7 * 10, dtype="u2").reshape(7, 10)
 PROTOTYPE = default_buffer_prototype()
@@ -150,6 +153,32 @@ def test_an_empty_range_is_empty(tmp_path):
     store = stored(tmp_path / "x", "zarr3")
     for part in (SuffixByteRequest(0), RangeByteRequest(3, 3)):
         assert value(store, "g/a/c/0/0", part) == b""
+
+
+@cases("shards", [None, (4,)])
+@cases(
+    ("encoding", "key"),
+    [
+        ({"name": "default", "configuration": {"separator": "/"}}, "c/1"),
+        ({"name": "default", "configuration": {"separator": "."}}, "c.1"),
+        ({"name": "v2", "configuration": {"separator": "/"}}, "1"),
+        ({"name": "v2", "configuration": {"separator": "."}}, "1"),
+    ],
+)
+def test_chunks_are_shown_by_the_keys_that_the_document_says(store, encoding, key, shards):
+    cm.create_array(store, "a", shape=(8,), chunks=(2,), shards=shards, dtype="i4")
+    document = json.loads(bytes(store.get("a/zarr.json")))
+    store.set("a/zarr.json", json.dumps({**document, "chunk_key_encoding": encoding}).encode())
+    array = cm.open_array(store, "a", mode="r+")
+    array[...] = np.arange(1, 9)
+    shown = ShownArray(array.stored, "a")
+    assert store.get(f"a/{key}") is not None
+    assert json.loads(shown.document())["chunk_key_encoding"] == {
+        "name": "default",
+        "configuration": {"separator": "/"},
+    }
+    assert list(shown.chunk_keys())[:2] == ["c/0", "c/1"]
+    assert shown.value((1,), None) == bytes(store.get(f"a/{key}"))
 
 
 # --- mode="r+"
