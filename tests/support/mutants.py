@@ -39,6 +39,7 @@ CONTRACTS = {
     "codecs": [_GOLDEN, "tests/properties/test_codecs.py"],
     "references": ["tests/properties/test_references.py"],
     "conversion": ["tests/properties/test_rechunk.py", "tests/properties/test_convert.py"],
+    "dask_arrays": ["tests/properties/test_writes.py"],
 }
 _NOTHING = 5  # pytest's, where no test was collected
 

@@ -1,7 +1,6 @@
 """What conversions are planned to take: tasks, requests, and memory, which is what they hold (P12)."""
 
 import tracemalloc
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,14 +9,9 @@ from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.conversion import convert
-from chunkmill.conversion.actions import choose_action
 from chunkmill.conversion.estimate import (
-    TransferEstimate,
     chunk_bytes,
-    estimate_transfers,
-    fit_memory,
     most_encoded,
-    task_memory,
 )
 from chunkmill.errors import JobError
 from chunkmill.jobs.job import Job
@@ -78,48 +72,12 @@ def test_by_default_arrays_that_are_rechunked_must_fit_next_to_larger_ones_that_
         Job.fitted(work, Worker(1, 1, 1))
 
 
-def test_rows_and_strategies_of_a_group():
-    cm.create_group(store := MemoryStore())
-    cm.create_array(store, "x", shape=(8, 8), chunks=(2, 2), dtype="u1")
-    cm.create_array(store, "y", shape=(8,), chunks=(2,), dtype="u1")
-    plan = cm.plan_convert(store, MemoryStore(), format="zarr2", chunks={"x": (8, 8)})
-    assert plan.strategy == "direct + copy"
-    assert plan.reason == "2 arrays in 1 group: direct 1, copy 1"
-    assert [(row["array"], row["action"]) for row in plan.arrays] == [("x", "direct"), ("y", "copy")]
-    assert plan._repr_html_().count("<svg") == 2
-    assert plan.actions == {"rechunk": 1, "copy": 4}
-
-
-def pair(target=None, **source):
-    options = {"shape": (16, 16), "dtype": "i4", "chunks": (4, 4), "codecs": "raw"}
-    old = cm.create_array(MemoryStore(), **options | source)
-    old[...] = np.arange(256).reshape(16, 16) + 1
-    new = cm.create_array(MemoryStore(), **options | source | (target or {}))
-    action = choose_action(old.metadata, new.metadata, max_bytes=1 << 20, max_keys=16)
-    return old, new, action
-
-
-def test_a_copy_reads_and_writes_what_is_stored():
-    assert estimate_transfers([pair()]) == [TransferEstimate(1024, 1024, 32)]
-
-
-def test_indexes_of_shards_are_read_and_written():
-    into = estimate_transfers([pair({"shards": (8, 8)})])[0]
-    assert into.bytes_written == 1024 + 4 * (4 * 16 + 4)
-    out = estimate_transfers([pair({"shards": None}, shards=(8, 8))])[0]
-    assert (out.bytes_read, out.bytes_written) == (1024 + 4 * 68, 1024)
-
-
-@cases("target", [{}, {"codecs": "zstd"}, {"shards": (8, 8)}])
-def test_smaller_groups_need_less_memory(target):
-    old, new, action = pair(target)
-    whole = task_memory(old.stored, new.stored, action).n_bytes
-    smallest = task_memory(old.stored, new.stored, replace(action, group=(1, 1))).n_bytes
-    assert smallest <= whole
-    fitted, memory = fit_memory(old.stored, new.stored, action, smallest)
-    assert memory.n_bytes <= smallest
-    assert task_memory(old.stored, new.stored, fitted, smallest).n_bytes <= smallest
-    assert fit_memory(old.stored, new.stored, action, 1 << 40)[0] == action
+@cases("options", [{}, {"codecs": "zstd"}, {"shards": (8, 8)}])
+def test_of_little_memory_tasks_own_less(options):
+    array = array_of(shape=(16, 16), chunks=(4, 4), dtype="i4")
+    target = {"format": "zarr3", **options}
+    needed, plan = smallest(lambda n: cm.plan_convert(array, MemoryStore(), max_mem=n, **target))
+    assert plan.peak_memory_bytes <= needed < cm.plan_convert(array, MemoryStore(), **target).peak_memory_bytes
 
 
 LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
@@ -238,9 +196,9 @@ def test_a_job_holds_no_more_than_planned(old, new, stores, tmp_path):
     assert peak < planned + (1 << 19)  # of what a thread has by itself
     if "shards" not in new or stores == "files":
         assert planned < 3 * peak + (1 << 20) or stores == "far away"  # not out of all proportion
-    assert report.bytes_read <= 1.01 * plan.bytes_read
-    assert report.bytes_written <= 1.01 * plan.bytes_written
-    assert report.n_requests <= plan.n_requests
+    assert report.bytes_read == pytest.approx(plan.bytes_read, rel=0.01)
+    assert (0.5 if array.fill_value else 0.9) * plan.bytes_written <= report.bytes_written <= 1.01 * plan.bytes_written
+    assert report.n_requests == plan.n_requests
     found = cm.open_array(tmp_path / "b")
     assert found[...].astype(array.dtype).tobytes() == array[...].tobytes()
 

@@ -1,6 +1,5 @@
 """Graphs that write dask arrays: their tasks, the blocks that are written by one, the parts of symbolic layers."""
 
-import os
 import pickle
 import sys
 import time
@@ -21,11 +20,10 @@ from support.recording import FarStore
 import chunkmill as cm
 from chunkmill.array.selection import full_region
 from chunkmill.array.threads import PendingWrites, local_lock
-from chunkmill.dask_arrays import regroup as module
 from chunkmill.dask_arrays.blocks import SharedFunction, _unpack
 from chunkmill.dask_arrays.regroup import regroup, write_chunks
 from chunkmill.dask_arrays.write import report, run, write_graph
-from chunkmill.dask_arrays.write_task import UnfinishedWrite, WriteCounts, WriteTask, finished
+from chunkmill.dask_arrays.write_task import UnfinishedWrite, WriteCounts, finished
 from chunkmill.errors import ChunkError, NodeNotFound, StoreError
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.stores.memory import MemoryStore
@@ -64,13 +62,13 @@ def test_many_small_writes(scheduler, kind):
     np.testing.assert_array_equal(array[...], np.arange(600).reshape(300, 2))
 
 
-# blocks that are store keys, several of them, and misaligned ones; in shards; one key; of dimensions that are empty
+# blocks that are store keys, several of them, and misaligned ones; in shards; one key; blocks and axes that are empty
 SHAPES = [
     ((12, 8), (4, 4), None, (4, 4)),
     ((12, 8), (4, 4), None, (12, 8)),
     ((12, 8), (4, 4), None, (5, 3)),
     ((12, 8), (2, 2), (4, 4), (5, 8)),
-    ((7,), (7,), None, (3,)),
+    ((7,), (7,), None, ((3, 0, 4),)),
     ((65,), (1,), None, (1,)),
     ((), (), None, ()),
     ((0, 8), (3, 3), None, (3, 3)),
@@ -100,16 +98,6 @@ def test_writes_to_several_regions_name_the_keys_of_each(array):
     written = sorted(key[1] for key in later.dask if str(key[0]).startswith("write-a-"))
     assert written == ["a/c/0/0", "a/c/1/0", "a/c/2/0", "a/c/2/1"]
     assert [(each.n_keys, each.n_partial) for each in later.compute(scheduler="sync")] == [(2, 1), (2, 1)]
-
-
-def test_another_process_is_checked_once_per_block(monkeypatch):
-    array = cm.create_array(MemoryStore(), "a", shape=(8, 6), dtype="i2", chunks=(4, 3)).stored
-    checked, named = [], {"name": "write-a-1", "stored": None, "write_empty": False}
-    monkeypatch.setattr("chunkmill.dask_arrays.write_task.check_process", checked.append)
-    for needs, client in ((b"here", os.getpid()), (b"elsewhere", os.getpid() + 1)):
-        task = WriteTask(array, (0, 0), array.chunk_grid, local_lock, client_process=client, needs=needs, **named)
-        task(np.ones((4, 3), "i2"), (slice(0, 4), slice(0, 3)))
-    assert checked == [b"elsewhere"]
 
 
 MANY = np.arange(1, 60 * 40 + 1).reshape(60, 40)
@@ -144,73 +132,42 @@ def test_an_unfinished_write_is_finished_when_it_is_pickled():
     assert WriteCounts.of(finished(sent)) == (1, 0, 0, 9, 0, 0)
 
 
-CASES = {
-    "finer": (((8, 8), (6,)), ((4,) * 4, (2, 2, 2))),
-    "coarser": (((4,) * 4, (2, 2, 2)), ((16,), (6,))),
-    "shifted": (((4,) * 4, (3, 3)), ((2, 4, 4, 4, 2), (1, 3, 2))),
-    "blocks without elements": (((3, 0, 4), (0, 2)), ((5, 2), (1, 1))),
-    "an axis without elements": (((0,), (3, 7)), ((0,), (4, 6))),
-}
-
-
-def written(x, chunks, unit=2):
-    """Return what arrives when every task asks for units of this size, and the graph's tasks."""
-    result = np.zeros(x.shape, x.dtype)
-    views = []
-
-    def function(pieces, within):
-        shape = tuple(cut.stop - cut.start for cut in within)
-        for start in np.ndindex(*(-(-n // unit) for n in shape)):
-            region = tuple(slice(unit * s, min(unit * (s + 1), n)) for s, n in zip(start, shape, strict=True))
-            values = pieces[*region, ...]
-            views.append(values.base is not None)
-            result[tuple(slice(w.start + c.start, w.start + c.stop) for w, c in zip(within, region, strict=True))] = (
-                values
-            )
-        return np.ones((1,) * pieces.ndim + (1,), np.int64)
-
-    counts = regroup(x, chunks, function, name="write-x", n_results=1)
-    n_blocks = np.prod([len(axis) for axis in chunks])
-    assert dask.compute(counts, scheduler="sync")[0].sum() == n_blocks
-    return result, dict(counts.dask), views
-
-
-@cases("worth", [0, 1 << 20])
-@cases(("old", "new"), CASES.values())
-def test_every_element_arrives(old, new, worth, monkeypatch):
-    monkeypatch.setattr(module, "_WORTH_A_TASK", worth)
-    shape = tuple(map(sum, old))
-    values = np.arange(np.prod(shape, dtype=int), dtype="i4").reshape(shape)
-    result, _, _ = written(da.from_array(values, chunks=old), new)
-    np.testing.assert_array_equal(result, values)
+def graph_of(x, chunks, function=None):
+    return dict(regroup(x, chunks, function, name="write-x", n_results=1).dask)
 
 
 def test_one_task_a_block():
     x = da.from_array(np.zeros((40, 40)), chunks=4)
-    _, graph, _ = written(x, ((18, 22), (18, 22)))
+    graph = graph_of(x, ((18, 22), (18, 22)))
     assert sum(key_split(key) == "write-x" for key in graph) == 4
     assert not any("extract" in key_split(key) for key in graph)
 
 
 def test_of_large_blocks_parts_are_sent():
     x = da.zeros((3 << 20, 2), chunks=(1 << 20, 2), dtype="u1")
-    chunks = ((1 << 18, 1 << 20, 1 << 20, 3 << 18), (2,))
-    counts = regroup(x, chunks, lambda pieces, within: None, name="write-x", n_results=1)
+    graph = graph_of(x, ((1 << 18, 1 << 20, 1 << 20, 3 << 18), (2,)))
     # a block: a quarter to one task (worth a task to cut), three quarters to the other (sent whole)
-    assert sum(key_split(key).startswith("extract") for key in counts.dask) == 3
+    assert sum(key_split(key).startswith("extract") for key in graph) == 3
 
 
 def test_what_lies_in_one_piece_is_not_copied():
-    x = da.from_array(np.zeros((8, 8)), chunks=(4, 8))
-    _, _, views = written(x, ((2, 4, 2), (8,)))
-    assert all(views)
+    views = []
+
+    def first_rows(pieces, within):
+        views.append(pieces[slice(0, 2), slice(0, 8)].base is not None)
+        return np.ones((1, 1, 1), np.int64)
+
+    graph = graph_of(da.from_array(np.zeros((8, 8)), chunks=(4, 8)), ((2, 4, 2), (8,)), first_rows)
+    dask.get(graph, [("write-x", i, 0, 0) for i in range(3)])
+    assert views == [True] * 3
 
 
 def test_other_names_of_a_block_are_no_tasks():
     x = da.arange(12, chunks=4).map_blocks(np.negative)
     y = x.blocks[::-1].blocks[1:]  # dask gives each step a name of its own
-    result, graph, _ = written(y, ((2, 4, 2),))
-    np.testing.assert_array_equal(result, y.compute())
+    cm.to_store(y, store := MemoryStore(), chunks=3)
+    np.testing.assert_array_equal(cm.open_array(store)[...], y.compute())
+    graph = graph_of(y, ((2, 4, 2),))
     needed = set().union(*(task.dependencies for key, task in graph.items() if key[0] == "write-x"))
     assert {key[0] for key in needed} == {x.name}
     assert not [key for key in graph if key_split(key) == "blocks"]
@@ -220,8 +177,8 @@ def test_a_layer_that_has_not_the_name_of_its_keys():
     """A graph made by hand: what is not known to be of names alone stays."""
     tasks = {("x", i): (np.full, 3, i) for i in range(4)}
     x = da.Array(HighLevelGraph({"odd": MaterializedLayer(tasks)}, {"odd": set()}), "x", ((3,) * 4,), dtype=int)
-    result, *_ = written(x, ((4,) * 3,))
-    np.testing.assert_array_equal(result, np.repeat(np.arange(4), 3))
+    cm.to_store(x, store := MemoryStore(), chunks=4)
+    np.testing.assert_array_equal(cm.open_array(store)[...], np.repeat(np.arange(4), 3))
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -234,12 +191,6 @@ def borders(lengths):
     return set(accumulate(lengths))
 
 
-def test_aligned_blocks_stay_as_they_are():
-    grid = ChunkGrid.regular((1000,), (10,))
-    for own in ((10,) * 100, (20, 980), (1000,)):
-        assert write_chunks(grid, (slice(0, 1000),), (own,), 1) == (own,)
-
-
 def test_small_blocks_are_written_together():
     grid = ChunkGrid.regular((64 * 66, 32 * 66), (64, 32))  # 4 KiB
     region = slice(32, 32 + 64 * 64), slice(16, 16 + 32 * 64)
@@ -248,22 +199,6 @@ def test_small_blocks_are_written_together():
     assert sum(columns) == 32 * 64
     assert (rows[1], columns[1]) == (16 * 64, 16 * 32)  # 1 MiB, as many of both
     assert borders(rows[:-1]) <= set(range(32, 64 * 66, 64))
-
-
-@cases(
-    ("n_keys", "most"),
-    [
-        (64, 1024 * KIB),  # 4 MiB in all: no task is smaller than is worth it
-        (1024, 4 * 1024 * KIB),  # 64 MiB: 16 tasks
-        (65536, 8 * 1024 * KIB),  # 4 GiB
-    ],
-)
-def test_how_much_one_task_writes(n_keys, most):
-    n = 64 * KIB
-    grid = ChunkGrid.regular((n * (n_keys + 1),), (n,))
-    (lengths,) = write_chunks(grid, (slice(n // 2, n // 2 + n * n_keys),), ((n,) * n_keys,), 1)
-    assert lengths[1] == most
-    assert sum(lengths) == n * n_keys
 
 
 def test_a_carried_function_is_unpickled_once():

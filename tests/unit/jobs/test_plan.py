@@ -235,7 +235,7 @@ def test_silent_clients_are_listed_without_waiting_and_watched_before_a_job_is_d
     (job,) = cm.jobs(target)
     beat = dead_heartbeat(key="k").replace(b'"host": "', b'"host": "elsewhere-')
     store.set(f"{journal_prefix('')}running-x", beat)
-    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 2.0)
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.5)
     (job,) = cm.jobs(target)
     assert job.state == "running"
     assert job.silent_seconds > 1e8

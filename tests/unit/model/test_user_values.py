@@ -7,7 +7,7 @@ import pytest
 from support.cases import cases
 
 from chunkmill.errors import UnsupportedFeature
-from chunkmill.model.user_values import as_dtype, scalar_of
+from chunkmill.model.user_values import as_dtype, scalar_of, spread
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 TEXT = np.dtypes.StringDType()
@@ -65,6 +65,24 @@ def test_floats_are_rounded():
 def test_values_of_the_dtype_are_not_copied():
     values = np.arange(3.0)
     assert as_dtype(values, np.dtype("f8")) is values
+
+
+@cases("shape", [(), (1,), (5,), (1, 5), (3, 1), (3, 5), (1, 3, 5), (1, 1, 1)])
+def test_values_are_spread_as_numpy_assigns_them(shape):
+    values, expected = np.arange(np.prod(shape, dtype=int)).reshape(shape), np.empty((3, 5), int)
+    expected[...] = values
+    np.testing.assert_array_equal(spread(values, np.dtype(int), (3, 5)), expected)
+
+
+@cases(("values", "shape"), [(np.ones((2, 5)), (3, 5)), (np.ones((3, 2)), (3, 5)), (np.ones((1, 2)), ())])
+def test_values_of_another_shape_are_not_spread(values, shape):
+    with pytest.raises(ValueError, match=r"values of shape \(\d, \d\) cannot be written to a region of shape \("):
+        spread(values, np.dtype("f8"), shape)
+
+
+def test_masked_values_are_refused_where_they_are_assigned():
+    with pytest.raises(UnsupportedFeature, match="masked values"):
+        spread(np.ma.masked_array([1, 2], [True, False]), np.dtype("i4"), (2,))
 
 
 def test_lists_of_several_lengths_are_an_error_of_ours():
