@@ -42,7 +42,7 @@ class HttpServer:
     """A folder behind HTTP.
 
     Knobs may be turned while it serves: `latency` in seconds; `ranges` off, and Range headers are ignored; `status` by
-    path answers that instead; `truncate` closes after so many bytes of a body.
+    path answers that instead.
     """
 
     folder: Path
@@ -58,7 +58,6 @@ class HttpServer:
     absent: int = 404
     """Status of absent files; with 200 comes a page."""
     status: dict[str, int] = field(default_factory=dict)
-    truncate: int | None = None
     n_at_once: int = 0
     most_at_once: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -135,11 +134,7 @@ def _handler(server: HttpServer) -> type[BaseHTTPRequestHandler]:
             if self.command == "HEAD":
                 return
             with contextlib.suppress(ConnectionError):
-                if server.truncate is not None and len(body) > server.truncate:
-                    self.wfile.write(body[: server.truncate])
-                    self.close_connection = True
-                else:
-                    self.wfile.write(body)
+                self.wfile.write(body)
 
     return Handler
 

@@ -15,16 +15,21 @@ VALUES = np.arange(24, dtype="i4").reshape(6, 4)
 DATASET = xr.Dataset({"v": (("y", "x"), VALUES)}, coords={"y": np.arange(6)})
 
 
+CONFIG = {"access_key_id": "testing", "secret_access_key": "testing", "region": "us-east-1"}
+HTTP = {"allow_http": True}
+
+
 def of_s3(request, tmp_path):
     server = request.getfixturevalue("s3_server")
-    return obstore.store.S3Store(
-        server.new_bucket().removeprefix("s3://"),
-        access_key_id="testing",
-        secret_access_key="testing",
-        region="us-east-1",
-        endpoint=server.endpoint_url,
-        client_options={"allow_http": True},
-    )
+    bucket, config = server.new_bucket().removeprefix("s3://"), CONFIG | {"endpoint": server.endpoint_url}
+    return obstore.store.S3Store(bucket, client_options=HTTP, **config)
+
+
+def mapper_of_obstore(request, tmp_path):
+    server = request.getfixturevalue("s3_server")
+    config = CONFIG | {"endpoint": server.endpoint_url, "virtual_hosted_style_request": "false"}
+    made = pytest.importorskip("obstore.fsspec").FsspecStore("s3", config=config, client_options=HTTP)
+    return fsspec.FSMap(f"{server.new_bucket().removeprefix('s3://')}/root", made)
 
 
 def of_azure(request, tmp_path):
@@ -34,7 +39,7 @@ def of_azure(request, tmp_path):
         account_name="devstoreaccount1",
         account_key=server.storage_options["connection_string"].partition("AccountKey=")[2].partition(";")[0],
         endpoint=f"{server.endpoint_url}/devstoreaccount1",
-        client_options={"allow_http": True},
+        client_options=HTTP,
     )
 
 
@@ -48,7 +53,7 @@ def mapper_of_s3(request, tmp_path):
     return fs.get_mapper(server.new_bucket() + "/some/root")
 
 
-@pytest.fixture(params=[of_s3, of_azure, of_memory, mapper_of_s3], ids=lambda kind: kind.__name__)
+@pytest.fixture(params=[of_s3, of_azure, of_memory, mapper_of_s3, mapper_of_obstore], ids=lambda kind: kind.__name__)
 def place(request, tmp_path):
     return request.param(request, tmp_path)
 

@@ -6,36 +6,18 @@ import numpy as np
 import pytest
 from support.cases import cases
 
+import chunkmill as cm
 from chunkmill.errors import StoreError
 from chunkmill.stores.icechunk import _s3_options
 from chunkmill.stores.open import open_store
 
-icechunk = pytest.importorskip("icechunk")
-zarr = pytest.importorskip("zarr")
+pytest.importorskip("icechunk")
 
 
 @pytest.fixture
-def repository(tmp_path, capfd):
-    """A repository on disk, whose warning about concurrent commits is not shown."""
-    made = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path / "r")))
-    for value in (1, 2):
-        session = made.writable_session("main")
-        zarr.open_group(session.store, mode="a").create_array("a", data=np.full(4, value), overwrite=True)
-        snapshot = session.commit(f"{value}")
-        if value == 1:
-            made.create_tag("v1", snapshot)
-            made.create_branch("old", snapshot)
-            first = snapshot
-    capfd.readouterr()
-    return f"{tmp_path}/r", first
-
-
-@pytest.mark.parametrize("version", ["", "@tag.v1", "@branch.old", "@branch.main", "@{first}"])
-def test_a_version_is_opened(repository, version):
-    place, first = repository
-    store = open_store(f"{place}|icechunk:{version.format(first=first)}")
-    expected = 2 if version in {"", "@branch.main"} else 1
-    assert zarr.open_array(store.below_zarr, path="a", mode="r")[0] == expected
+def place(tmp_path):
+    cm.to_store(np.ones(4), f"{tmp_path}/r|icechunk:", "a")
+    return f"{tmp_path}/r"
 
 
 @pytest.mark.parametrize(
@@ -46,9 +28,9 @@ def test_a_version_is_opened(repository, version):
         (__file__ + "|icechunk:", "there is a file"),
     ],
 )  # fmt: skip
-def test_what_is_not_there_is_one_error(repository, url, reason):
+def test_what_is_not_there_is_one_error(place, url, reason):
     with pytest.raises(StoreError, match=reason):
-        open_store(url.format(place=repository[0]))
+        open_store(url.format(place=place))
 
 
 def test_a_repository_that_cannot_be_made_is_one_error(tmp_path):
@@ -59,8 +41,7 @@ def test_a_repository_that_cannot_be_made_is_one_error(tmp_path):
         store.set("zarr.json", b"{}")
 
 
-def test_a_snapshot_that_cannot_be_read_is_not_an_absent_node(repository):
-    place, _ = repository
+def test_a_snapshot_that_cannot_be_read_is_not_an_absent_node(place):
     for snapshot in Path(place, "snapshots").iterdir():
         snapshot.write_bytes(b"garbage")
     store = open_store(f"{place}|icechunk:")

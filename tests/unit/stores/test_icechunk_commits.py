@@ -125,6 +125,8 @@ def test_repositories_are_targets_too(place):
     assert sorted(place.group()) == ["a"]
     assert sorted(cm.open_group(f"{place.url}@branch.other")) == ["a", "b"]
     repository.create_tag("v1", repository.lookup_branch("main"))
+    cm.to_store(-X, repository, "a", mode="w")
+    assert np.array_equal(cm.open_array(f"{place.url}@tag.v1", "a")[...], X)
     with pytest.raises(StoreError, match="a tag of a repository of Icechunk never changes"):
         cm.to_store(X, f"{place.url}@tag.v1", "b")
 

@@ -40,6 +40,7 @@ PLACES = {
     "next to the array": lambda url: url / dead_name("a"),
     "in its journal": lambda url: url / JOURNAL / dead_name("new-1"),
     "next to the store": lambda url: url.parent / dead_name(url.name),
+    "next to the zip file": lambda url: url.parent / dead_name(url.name),
 }
 AGAIN = {
     "check": lambda url: cm.check(url, repair=True),
@@ -57,28 +58,19 @@ AGAIN = {
         ("next to the array", "convert", "directory"),
         ("in its journal", "replace", "file"),
         ("in its journal", "convert", "directory"),
+        ("next to the zip file", "replace", "file"),
+        ("next to the zip file", "convert", "file"),
     ],
 )
-def test_of_a_folder(tmp_path, place, again, kind):
+def test_what_is_left_is_removed(tmp_path, place, again, kind):
+    url = tmp_path / ("s.zip" if "zip" in place else "s.zarr")
     for path in "ab":
-        cm.to_store(VALUES, tmp_path / "s.zarr", path, chunks=2)
-    lay(PLACES[place](tmp_path / "s.zarr"), kind)
-    assert not cm.check(tmp_path / "s.zarr").ok
-    AGAIN[again](tmp_path / "s.zarr")
+        cm.to_store(VALUES, url, path, chunks=2)
+    lay(PLACES[place](url), kind)
+    assert not cm.check(url).ok
+    AGAIN[again](url)
     assert hidden(tmp_path) == []
-    assert cm.check(tmp_path / "s.zarr").ok
-
-
-@NEEDS_NEW_NAMES
-@cases(("again", "kind"), [("check", "directory"), ("replace", "file"), ("convert", "file")])
-def test_of_a_zip_file(tmp_path, again, kind):
-    for path in "ab":
-        cm.to_store(VALUES, tmp_path / "s.zip", path, chunks=2)
-    lay(tmp_path / dead_name("s.zip"), kind)
-    assert not cm.check(tmp_path / "s.zip").ok
-    AGAIN[again](tmp_path / "s.zip")
-    assert hidden(tmp_path) == []
-    assert cm.check(tmp_path / "s.zip").ok
+    assert cm.check(url).ok
 
 
 def test_of_a_reference_set(tmp_path):

@@ -265,16 +265,6 @@ def test_delete_prefix_removes_directories(store, tmp_path):
     assert store.get("k") == b"1"
 
 
-def test_the_same_directories_from_many_threads(store):
-    def write(i):
-        for j in range(20):
-            store.set(f"deep/{j}/er/{j}/{i}", b"1")
-
-    with ThreadPoolExecutor(8) as pool:
-        assert not any(pool.map(write, range(8)))
-    assert len(list(store.list_prefix(""))) == 160
-
-
 def count_up(root: str, n: int) -> None:
     store = LocalStore(root)
     for _ in range(n):
