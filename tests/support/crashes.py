@@ -43,14 +43,20 @@ class Disk:
         self.pending.clear()
 
     def snapshot(self) -> None:
-        """Keep what is there if the machine crashes now: with the content of unsynced files, and without it."""
+        """Keep what is there if the machine crashes now: with the content of unsynced files, of the last, or of none."""
         unsynced = [path for path in self.files() if path.stat().st_ino not in self.synced]
-        kinds = ["kept", *(["empty"] if unsynced else []), *(["zeros"] if unsynced and self.with_zeros else [])]
+        unsynced.sort(key=lambda path: path.stat().st_ctime_ns)
+        kinds = [
+            "kept",
+            *(["empty"] if unsynced else []),
+            *(["last"] if unsynced[1:] else []),
+            *(["zeros"] if unsynced and self.with_zeros else []),
+        ]
         for kind in kinds:
             state = self.states / f"{self.n_states:04d}"
             shutil.copytree(self.folder, state, symlinks=True)
             self.n_states += 1
-            for path in unsynced if kind != "kept" else ():
+            for path in {"kept": (), "last": unsynced[:-1]}.get(kind, unsynced):
                 n_zeros = path.stat().st_size if kind == "zeros" else 0
                 (state / path.relative_to(self.folder)).write_bytes(bytes(n_zeros))
 
