@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 from support.cases import cases
 from support.datasets import LAYOUTS, series
-from support.recording import FarStore, RecordingStore
+from support.recording import FarStore, Meanwhile, RecordingStore
 
 import chunkmill as cm
 from chunkmill.array import staleness
@@ -165,15 +165,6 @@ def test_chunks_that_are_gone_are_no_fill_values(place, layout):
             read()
 
 
-class DeletedMeanwhile(RecordingStore):
-    """A remote store in which others delete the document just before the first chunk is stored."""
-
-    def _before(self, method, key, byte_range=None):
-        super()._before(method, key, byte_range)
-        if method == "set" and "/c/" in key:
-            self.below.delete("a/zarr.json")
-
-
 WRITES = {
     "to_store": lambda store, x: cm.to_store(x, store, "a", region=np.s_[:2, :1], mode="r+"),
     "store": lambda store, x: cm.store([x], [cm.open_array(store, "a", mode="r+")], regions=[np.s_[:2, :1]]),
@@ -182,7 +173,7 @@ WRITES = {
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 def test_a_remote_write_into_what_was_deleted_says_so_in_the_end(write):
-    store = DeletedMeanwhile(MemoryStore())
+    store = Meanwhile(MemoryStore(), lambda m, key: m == "set" and "/c/" in key, lambda own: own.delete("a/zarr.json"))
     create(store.below, chunks=(2, 1))
     store.is_remote = True
     with pytest.raises(StoreError, match="it has been deleted"):

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 from support.cases import cases
-from support.recording import SlowStore
+from support.recording import Meanwhile, SlowStore
 from support.small_jobs import dead_heartbeat, put
 
 from chunkmill.errors import JobError
@@ -15,11 +15,6 @@ from chunkmill.journal.records import Record
 from chunkmill.runtime import task as stage_task
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
-
-
-@pytest.fixture
-def store():
-    return MemoryStore()
 
 
 def test_tasks_of_a_job_that_was_discarded(store):
@@ -129,38 +124,22 @@ def test_who_finds_no_plan_ends_no_attempt_that_is_about_to_begin(store):
 
 
 @cases("n_requests", [1, 2, 3])
-def test_who_found_no_plan_leaves_what_another_job_stores_since(n_requests):
+def test_who_found_no_plan_leaves_what_another_job_stores_since(n_requests, monkeypatch):
     """Of two jobs that replaced one node at once, one lost what it wrote beside it, and the other was refused."""
+    monkeypatch.setattr(MemoryStore, "remove_folder", lambda *_: False)
+    store = MemoryStore()
+    other = Journal(store, Plan("a", "put it", "plan"))
+    store.set(f"{other.prefix}new-gone/0", b"x")
+
+    def begin(_):
+        meanwhile.enter_context(other.running())
+        other.begin()
+        store.set(f"{other.prefix}new-{other.plan.run}/0", b"x")
+
     with ExitStack() as meanwhile:
-
-        class Begins(MemoryStore):
-            n_left = 0
-
-            def get(self, key, byte_range=None):
-                return self._asked(super().get(key, byte_range))
-
-            def get_versioned(self, key):
-                return self._asked(super().get_versioned(key))
-
-            def list_prefix(self, prefix):
-                return self._asked(list(super().list_prefix(prefix)))
-
-            def remove_folder(self, prefix):
-                return False
-
-            def _asked(self, found):
-                self.n_left -= 1
-                if self.n_left == 0:
-                    meanwhile.enter_context(other.running())
-                    other.begin()
-                    self.set(f"{other.prefix}new-{other.plan.run}/0", b"x")
-                return found
-
-        store = Begins()
-        other = Journal(store, Plan("a", "put it", "plan"))
-        store.set(f"{other.prefix}new-gone/0", b"x")
-        store.n_left = n_requests  # the plan, all that is there, the plan
-        assert Journal(store, Plan("a", "another", "x")).resume() is False
+        asked = Meanwhile(store, lambda *_: True, begin, n_requests + 1)  # the plan, all that is there, the plan
+        assert Journal(asked, Plan("a", "another", "x")).resume() is False
+        assert asked.done
         assert store.get(f"{other.prefix}new-{other.plan.run}/0") == b"x"
         other.check(now=True)
 

@@ -5,7 +5,6 @@ import time
 from contextlib import ExitStack, suppress
 
 import pytest
-from support.recording import RecordingStore
 
 from chunkmill.errors import JobError
 from chunkmill.journal.journal import Journal
@@ -13,12 +12,6 @@ from chunkmill.journal.lease import check_no_job, discard_block_write, discard_j
 from chunkmill.journal.plans import Plan
 from chunkmill.journal.unfinished import jobs_at, unfinished_jobs
 from chunkmill.stores import conflicts
-from chunkmill.stores.memory import MemoryStore
-
-
-@pytest.fixture
-def store():
-    return RecordingStore(MemoryStore())
 
 
 def begin(store, path, **kwargs):
@@ -103,7 +96,7 @@ def test_a_damaged_plan_of_a_client_that_is_alive_is_not_taken_over(store):
 def dead_reservation(store, path, **kwargs):
     """Reserve a place, and die: nothing is cleared up."""
     with suppress(SystemExit), leased(store, path, f"write to {path!r}", **kwargs):
-        found = dict(store.below._values)
+        found = dict(store._values)
         raise SystemExit
     for key, value in found.items():
         store.set(key, value.replace(f'"pid": {os.getpid()}'.encode(), b'"pid": 999999999'))

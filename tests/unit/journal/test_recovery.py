@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from support.recording import RecordingStore
+from support.recording import Died, DyingStore
 from support.small_jobs import dead_heartbeat
 
 from chunkmill.errors import StoreError
@@ -60,13 +60,8 @@ def test_what_is_being_deleted_is_not_put_in_place(tmp_path, kind):
     late = staged_prefix("a", "r")
     store.set(f"{late}0", b"late")
 
-    class Dying(RecordingStore):
-        def _before(self, method, key, byte_range=None):
-            if method.startswith("delete"):
-                raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        clear_journal(Dying(store), journal_prefix("a"))
+    with pytest.raises(Died):
+        clear_journal(DyingStore(store, 0, ["delete", "delete_prefix"], Died), journal_prefix("a"))
     with pytest.raises(StoreError, match="others have ended this"):
         store.replace_prefix("a/", late, run_tag("r"))
     assert store.get("a/0") == b"whole"

@@ -18,8 +18,6 @@ from chunkmill.errors import (
 )
 from chunkmill.stores.memory import MemoryStore
 
-FORMATS = ["zarr2", "zarr3", "zarr3-draft", "n5"]
-
 
 def make(url, path="", **more):
     return cm.create_array(url, path, **{"shape": (7, 5), "dtype": "i4", "chunks": (3, 2)} | more)
@@ -88,18 +86,6 @@ def test_what_an_array_says():
         np.array(array, copy=False)
 
 
-DEFAULTS = {"zarr2": ["bytes"], "zarr3": ["bytes"], "zarr3-draft": ["bytes", "gzip"], "n5": ["n5_block"]}
-
-
-@cases("fmt", FORMATS)
-def test_default_codecs_compress(fmt):
-    array = make(MemoryStore(), format=fmt)
-    assert [codec.name for codec in array.codecs][: len(DEFAULTS[fmt])] == DEFAULTS[fmt]
-    array[...] = 3
-    (first, *_) = sorted(array.store.list_prefix(array.stored.prefix), key=len)
-    assert first
-
-
 REFUSED = {
     "chunks of another rank": ({"chunks": (3, 2, 1)}, RegionError, "3 chunk lengths for 2 axes"),
     "chunks of 0": ({"chunks": (0, 2)}, RegionError, "positive"),
@@ -107,14 +93,11 @@ REFUSED = {
     "a size of nothing": ({"chunks": "0MiB"}, RegionError, "a size such as '16MiB'"),
     "chunks of floats": ({"chunks": (3.0, 2)}, RegionError, "3.0"),
     "edges that do not add up": ({"chunks": ((3, 3), 2)}, RegionError, "7"),
-    "shards that are no multiple": ({"shards": (5, 4)}, AlignmentError, "multiples"),
     "shards of another rank": ({"shards": (6,)}, RegionError, "1 shard lengths"),
     "negative shape": ({"shape": (-1, 5)}, RegionError, "negative"),
     "shape of floats": ({"shape": (7.5, 5)}, RegionError, "integers"),
     "names of another rank": ({"dimension_names": ("x",)}, RegionError, "1 dimension names for 2 axes"),
     "fill that does not fit": ({"dtype": "u1", "fill_value": 300}, UnsupportedFeature, "300"),
-    "fill that is no integer": ({"fill_value": 0.5}, UnsupportedFeature, "0.5"),
-    "nan for an integer": ({"fill_value": float("nan")}, UnsupportedFeature, "nan"),
     "fill that is a text": ({"fill_value": "nope"}, UnsupportedFeature, "fill value 'nope' is none of dtype int32"),
     "no dtype": ({"dtype": "nope"}, TypeError, "dtype='nope': data type 'nope' not understood"),
     "fill with axes": ({"fill_value": [1, 2]}, UnsupportedFeature, r"\[1, 2\]"),
@@ -142,15 +125,6 @@ def test_what_cannot_be_made_is_refused_before_anything_is_written(name):
 )  # fmt: skip
 def test_chunks(chunks, expected):
     assert make(MemoryStore(), chunks=chunks).chunks == expected
-
-
-@cases("dtype", ["<i4", ">i4", np.int32, "int32", np.dtype("=i4")])
-def test_dtypes_are_native(dtype):
-    array = make(MemoryStore(), dtype=dtype)
-    array[...] = values()
-    assert array.dtype == np.dtype("i4")
-    assert array.dtype.isnative
-    np.testing.assert_array_equal(cm.open_array(array.store)[...], values())
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -26,24 +26,20 @@ def fmt(request):
     return request.param
 
 
+def filled(url, fmt, *paths):
+    """Make arrays whose last chunk is absent, and consolidate their metadata."""
+    about = {"shape": (6,), "dtype": "i4", "chunks": (2,), "dimension_names": ["x"], "attributes": {"units": "K"}}
+    for path in paths:
+        cm.create_array(url, path, format=fmt, **about)[:4] = [1, 2, 3, 4]
+    cm.consolidate(url)
+    return url
+
+
 @pytest.fixture
 def store(fmt):
     store = MemoryStore()
     store.is_remote = fmt == "zarr2"  # documents are asked for ahead
-    for path in ("a", "sub/b"):
-        array = cm.create_array(
-            store,
-            path,
-            shape=(6,),
-            dtype="i4",
-            chunks=(2,),
-            format=fmt,
-            dimension_names=["x"],
-            attributes={"units": "K"},
-        )
-        array[:4] = [1, 2, 3, 4]  # the last chunk is absent
-    cm.consolidate(store)
-    return store
+    return filled(store, fmt, "a", "sub/b")
 
 
 @pytest.fixture(params=["one", "group"])
@@ -94,11 +90,7 @@ def test_check_tells_and_stores_them_again(store, lost):
 
 def test_check_does_not_store_a_document_over_another_node(fmt):
     """One that stands for a node that has been replaced by a group is stale, not missing."""
-    store = MemoryStore()
-    for path in ("a", "b"):
-        cm.create_array(store, path, shape=(6,), dtype="i4", chunks=(2,), format=fmt)
-    cm.consolidate(store)
-    other = MemoryStore()
+    store, other = filled(MemoryStore(), fmt, "a", "b"), MemoryStore()
     cm.create_group(other, "a", format=fmt)
     store.delete_prefix("a/")
     for key in other.list_prefix("a/"):
@@ -139,11 +131,7 @@ def test_writing_below_such_a_group(store, lost):
 @pytest.fixture
 def broken(fmt, tmp_path):
     """Return a folder in which one of two documents is invalid, beside a whole consolidated copy."""
-    folder = tmp_path / "broken.zarr"
-    for path in ("a", "b"):
-        array = cm.create_array(folder, path, shape=(6,), dtype="i4", chunks=(2,), format=fmt)
-        array[:4] = [1, 2, 3, 4]
-    cm.consolidate(folder)
+    folder = filled(tmp_path / "broken.zarr", fmt, "a", "b")
     (folder / ENTRY[fmt][0]).write_text('{"shape": ')
     return folder
 
@@ -158,14 +146,10 @@ def test_demanded_metadata_are_read_instead(broken, fmt):
 
 def test_a_listing_without_any_folder_says_so(fmt, tmp_path):
     """Of a product of which only the metadata were downloaded."""
-    for path in ("a", "sub/b"):
-        cm.create_array(tmp_path / "x", path, shape=(6,), dtype="i4", chunks=(2,), format=fmt)
-    cm.consolidate(tmp_path / "x")
+    url = filled(tmp_path / "x", fmt, "a", "sub/b")
     for folder in ("a", "sub"):
-        shutil.rmtree(tmp_path / "x" / folder)
-    with pytest.warns(
-        UserWarning, match=r"nodes below '/' of which nothing is stored.*2 in all.*consolidated=True takes"
-    ):
-        assert list(cm.open_group(tmp_path / "x")) == []
-    assert list(cm.open_group(tmp_path / "x", consolidated=True)) == ["a", "sub"]
-    assert paths(cm.open_group(tmp_path / "x", consolidated=True).stored) == PATHS
+        shutil.rmtree(url / folder)
+    told = r"nodes below '/' of which nothing is stored.*2 in all.*consolidated=True takes"
+    with pytest.warns(UserWarning, match=told):
+        assert list(cm.open_group(url)) == []
+    assert paths(cm.open_group(url, consolidated=True).stored) == PATHS

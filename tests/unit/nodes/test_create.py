@@ -5,7 +5,7 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 from support.cases import cases
-from support.recording import RecordingStore
+from support.recording import Meanwhile, RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import JobError, NodeExists, UnsupportedFeature
@@ -99,18 +99,9 @@ def test_one_that_the_format_cannot_hold(store):
     assert list(store.list_prefix("")) == []
 
 
-class Overtaken(MemoryStore):
-    """A store in which others begin to write just before a document is there."""
-
-    def __init__(self, key, path, held):
-        super().__init__()
-        self.keys, self.path, self.held = [key], path, held
-
-    def set_if(self, key, value, version):
-        if key in self.keys:
-            self.keys.remove(key)
-            self.held.enter_context(leased(self, self.path, "convert it"))
-        return super().set_if(key, value, version)
+def before_it_is_there(act):
+    """Return a store in which others act just before a document is there."""
+    return Meanwhile(MemoryStore(), lambda method, key: (method, key) == ("set_if", "g/b/zarr.json"), act)
 
 
 CREATORS = {
@@ -127,7 +118,7 @@ def test_what_is_created_where_others_have_begun_to_write_is_withdrawn(creator, 
     waited = []
     monkeypatch.setattr(conflicts, "pause", waited.append)
     with ExitStack() as held:
-        store = Overtaken("g/b/zarr.json", path, held)
+        store = before_it_is_there(lambda below: held.enter_context(leased(below, path, "convert it")))
         with pytest.raises(JobError, match=r"is running: 'convert it'"):
             CREATORS[creator](store)
         assert 1 < sum(waited) < 5
@@ -139,7 +130,7 @@ def test_what_is_created_where_others_have_begun_to_write_is_withdrawn(creator, 
 def test_what_is_created_stays_where_others_give_up(creator, monkeypatch):
     """Who leases a path looks for a node afterwards: of both, one goes on."""
     with ExitStack() as held:
-        store = Overtaken("g/b/zarr.json", "g/b", held)
+        store = before_it_is_there(lambda below: held.enter_context(leased(below, "g/b", "convert it")))
         monkeypatch.setattr(conflicts, "pause", lambda _: held.close())
         CREATORS[creator](store)
     assert not [key for key in store.list_prefix("") if ".chunkmill" in key]
@@ -148,13 +139,7 @@ def test_what_is_created_stays_where_others_give_up(creator, monkeypatch):
 
 @cases("creator", CREATORS)
 def test_groups_above_that_are_deleted_at_the_same_time_are_made_again(creator):
-    class Deleting(MemoryStore):
-        def set_if(self, key, value, version):
-            if key == "g/b/zarr.json":
-                self.delete("g/zarr.json")
-            return super().set_if(key, value, version)
-
-    store = Deleting()
+    store = before_it_is_there(lambda below: below.delete("g/zarr.json"))
     cm.create_group(store, "g")
     CREATORS[creator](store)
     assert "b" in cm.open_group(store, "g")

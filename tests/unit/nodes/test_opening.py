@@ -47,30 +47,23 @@ DOCUMENTS = {
 
 @cases("fmt", FORMATS)
 class TestCreate:
-    def test_parents_are_made(self, store, fmt):
+    def test_parents_are_made_and_attributes_before_the_array_that_has_them(self, fmt):
+        store = RecordingStore(MemoryStore())
         array = make(store, "a/b", fmt)
-        assert keys(store) == DOCUMENTS[fmt]
+        written = store.keys("set_if")
+        assert keys(store) == sorted(set(written)) == DOCUMENTS[fmt]
+        if fmt == "zarr2":
+            assert written.index("a/b/.zattrs") < written.index("a/b/.zarray")
         assert (array.path, array.format, array.url) == ("a/b", fmt, store.url)
         root = cm.open_group(store)
         assert (list(root), list(root["a"]), root.format) == (["a"], ["b"], fmt)
 
     def test_parents_keep_what_they_have(self, store, fmt):
-        cm.create_group(store, format=fmt, attributes={"title": "root"})
-        cm.create_group(store, "a", format=fmt, attributes={"n": 1})
+        for path in ("", "a"):
+            cm.create_group(store, path, format=fmt, attributes={"path": path})
         make(store, "a/b", fmt)
-        make(store, "a/c", fmt)
         root = cm.open_group(store)
-        assert (root.attributes, root["a"].attributes) == ({"title": "root"}, {"n": 1})
-        assert list(root["a"]) == ["b", "c"]
-
-    def test_what_makes_a_node_comes_after_what_it_says(self, fmt):
-        """Attributes before the array that has them."""
-        store = RecordingStore(MemoryStore())
-        make(store, "a/b", fmt)
-        written = store.keys("set_if")
-        assert sorted(set(written)) == DOCUMENTS[fmt]
-        if fmt == "zarr2":
-            assert written.index("a/b/.zattrs") < written.index("a/b/.zarray")
+        assert (root.attributes, root["a"].attributes, list(root["a"])) == ({"path": ""}, {"path": "a"}, ["b"])
 
     def test_paths_are_made_canonical(self, store, fmt):
         assert make(store, "/a//b/", fmt).path == "a/b"
@@ -137,19 +130,14 @@ class TestOverwrite:
                 cm.open_array(store, "a", format=each)
 
     def test_a_document_that_is_broken(self, store, fmt):
-        array = make(store, "g/a", fmt)
-        array[...] = 1
-        document = next(
-            key
-            for key in keys(store)
-            if key.endswith(("g/a/.zarray", "g/a/zarr.json", "g/a.array.json", "g/a/attributes.json"))
-        )
-        store.set(document, b"{")
+        make(store, "a/b", fmt)[...] = 1
+        ends = ("b/.zarray", "b/zarr.json", "b.array.json", "b/attributes.json")
+        store.set(next(key for key in DOCUMENTS[fmt] if key.endswith(ends)), b"{")
         for refused in (cm.open, partial(make, fmt=fmt)):
             with pytest.raises(MetadataError):
-                refused(store, "g/a")
-        make(store, "g/a", fmt, overwrite=True)
-        np.testing.assert_array_equal(cm.open_array(store, "g/a")[...], [0, 0, 0])
+                refused(store, "a/b")
+        make(store, "a/b", fmt, overwrite=True)
+        np.testing.assert_array_equal(cm.open_array(store, "a/b")[...], [0, 0, 0])
 
 
 def test_draft_and_final_share_no_store():
@@ -217,20 +205,6 @@ class TestGroup:
         store.clear()
         assert len(group.arrays()) == 20
         assert (len(store.keys("list_dir")), len(store.keys("get"))) == (1, 20)
-
-
-def test_n5_and_draft_groups_need_no_document():
-    for fmt in ("n5", "zarr3-draft"):
-        store = MemoryStore()
-        make(store, "g/h/a", fmt)
-        for key in keys(store):
-            if key.endswith(("group.json", "g/attributes.json", "h/attributes.json")):
-                store.delete(key)
-        assert list(cm.open_group(store)) == ["g"]
-        assert cm.open_group(store)["g/h"].format == fmt
-        assert cm.open(store, "g/h/a").shape == (3,)
-        with pytest.raises(NodeNotFound):
-            cm.open(store, "g/none")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -463,17 +437,14 @@ def test_attributes_that_a_user_gives_are_stored_exactly_or_refused(value):
 
 
 @cases("fmt", FORMATS)
-class TestFormatAbove:
-    def test_of_a_group(self, store, fmt):
-        make(store, "g/a", fmt)
-        assert cm.create_array(store, "b", shape=(2,), dtype="i4").format == fmt
-        assert cm.create_array(store, "g/h/c", shape=(2,), dtype="i4").format == fmt
-        assert cm.create_group(store, "g/k").format == fmt
-        cm.to_store(np.ones(3), store, "g/x")
-        cm.to_store(np.ones(3), store, "g/y", mode="a")
-        root = cm.open_group(store)
-        assert root.format == fmt
-        assert (list(root), list(root["g"])) == (["b", "g"], ["a", "h", "k", "x", "y"])
+def test_the_format_is_that_of_the_group_above(store, fmt):
+    make(store, "g/a", fmt)
+    assert cm.create_array(store, "g/h/c", shape=(2,), dtype="i4").format == fmt
+    assert cm.create_group(store, "g/k").format == fmt
+    cm.to_store(np.ones(3), store, "g/x")
+    cm.to_store(np.ones(3), store, "g/y", mode="a")
+    root = cm.open_group(store)
+    assert (root.format, list(root), list(root["g"])) == (fmt, ["g"], ["a", "h", "k", "x", "y"])
 
 
 def test_the_nearest_group_says_the_format(store):
