@@ -7,12 +7,12 @@ from inspect import signature
 from pathlib import Path
 
 import click
+from support.code_lines import parse
 
 import chunkmill as cm
 from chunkmill.cli.main import main
 
 SRC = Path(cm.__file__).parent
-parse = functools.cache(ast.parse)
 ROOMS = {
     "conversion": ["convert", "rechunk", "suggest_chunks"],
     "pyramids": ["pyramid"],

@@ -8,6 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from support.code_lines import parse
 
 from chunkmill.jobs.job import Job
 from chunkmill.jobs.work import Work
@@ -47,7 +48,7 @@ def test_only_the_format_layer_knows_formats():
 
 def _asked_classes(source):
     """Names in the second argument of `isinstance`, and in comparisons with `type(…)`."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parse(source)):
         asked = []
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"isinstance", "issubclass"}:
             asked = node.args[1:]
@@ -66,7 +67,7 @@ def test_only_the_stores_know_their_classes():
     stores = {
         each.name
         for path in (package / "stores").glob("*.py")
-        for each in ast.parse(path.read_text()).body
+        for each in parse(path.read_text()).body
         if isinstance(each, ast.ClassDef) and each.name.endswith("Store") and each.name != "Store"
     }
     assert {"LocalStore", "MemoryStore", "ZipStore", "FsspecStore", "OverlayStore", "ReferenceStore"} <= stores

@@ -1,10 +1,10 @@
 """Which functions change stores: documents by `chunkmill.nodes.documents` alone, all else by functions named here."""
 
 import ast
-import functools
 from pathlib import Path
 
 import pytest
+from support.code_lines import parse
 
 PACKAGE = Path(__file__).parents[2] / "src" / "chunkmill"
 SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] != "stores")
@@ -112,9 +112,6 @@ DELETERS = {
 MOVERS = {
     "journal/plans.py": {"put_in_place"},
 }
-
-
-parse = functools.cache(ast.parse)
 
 
 def functions(source, changes):

@@ -10,6 +10,14 @@ _LAYOUT = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
 }  # fmt: skip
 
+parse = functools.cache(ast.parse)
+"""The tree of a source, kept for the tests that look at all of them."""
+
+
+@functools.cache
+def tokens(text: str) -> list[tokenize.TokenInfo]:
+    return list(tokenize.generate_tokens(io.StringIO(text).readline))
+
 
 @functools.cache
 def code_lines(text: str) -> int:
@@ -18,9 +26,9 @@ def code_lines(text: str) -> int:
     >>> code_lines('"Docstring."' + chr(10) * 2 + "# why" + chr(10) + "x = (1," + chr(10) + "  2)")
     2
     """
-    docs = {line for each in _docstrings(ast.parse(text)) for line in range(each.lineno, (each.end_lineno or 0) + 1)}
-    tokens = [token for token in tokenize.generate_tokens(io.StringIO(text).readline) if token.type not in _LAYOUT]
-    return len({line for token in tokens for line in range(token.start[0], token.end[0] + 1)} - docs)
+    docs = {line for each in _docstrings(parse(text)) for line in range(each.lineno, (each.end_lineno or 0) + 1)}
+    code = [token for token in tokens(text) if token.type not in _LAYOUT]
+    return len({line for token in code for line in range(token.start[0], token.end[0] + 1)} - docs)
 
 
 def _docstrings(tree: ast.Module) -> Iterator[ast.Expr]:
