@@ -161,6 +161,8 @@ OPTIONS = {"storage_options": {"anon": True}}
         lambda a: cm.to_store(source("to_store"), cm.open_group(a.store), "n", **OPTIONS),
         lambda a: cm.delete(a.store, "v", **OPTIONS),
         lambda a: cm.check(a.store, **OPTIONS),
+        lambda a: cm.verify((a.store, "v"), a, **OPTIONS),
+        lambda a: cm.verify(a, (a.store, "v"), target_storage_options={"anon": True}),
         lambda a: cm.suggest_chunks(a, access={0: 1}, **OPTIONS),
         lambda a: cm.to_references(a, (a.store, "r.json"), **OPTIONS),
         lambda a: cm.convert(a, (a.store, "w"), format="zarr3", **OPTIONS),

@@ -7,7 +7,6 @@ import chunkmill as cm
 from chunkmill.checks.inventory import take_inventory
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.plans import Plan
-from chunkmill.stores.memory import MemoryStore
 
 
 def make(store, path, fmt="zarr3", **more):
@@ -50,13 +49,3 @@ def test_nodes_that_no_group_leads_to(store, fmt):
     assert "'A/1/0', below folders without a group document" in str(report)
     assert report.to_dict()["undocumented"] == ["A/1/0"]
     np.testing.assert_array_equal(cm.open_array(store, "A/1/0")[...], 7)
-
-
-def test_nodes_of_another_format(store):
-    make(store, "a", "zarr3")
-    make(other := MemoryStore(), "b/c", "zarr2")
-    for key in other.list_prefix("b/c/"):
-        store.set(key, other.get(key))
-    found = take_inventory(store)
-    assert sorted(array.path for array in found.arrays) == ["a", "b/c"]
-    assert (found.undocumented, found.problems) == (["b/c"], [])

@@ -171,18 +171,6 @@ class TestFewStored:
         assert [each.kind for each in cm.verify(a, b, progress=False).differences] == ["unreadable"]
 
 
-def test_options_of_the_second(monkeypatch):
-    opened = []
-    monkeypatch.setattr(
-        "chunkmill.checks.verify.open_or_compute", lambda node, options: opened.append((node, options)) or array([1])
-    )
-    cm.create_array("memory://verify-options", shape=(2,), dtype="i4", overwrite=True)
-    cm.verify(
-        "memory://verify-options", "memory://verify-options", storage_options={"a": 1}, target_storage_options={"b": 2}
-    )
-    assert [options for _, options in opened] == [{"a": 1}, {"b": 2}]
-
-
 VALUES = np.arange(35, dtype="f4").reshape(7, 5)
 
 

@@ -170,18 +170,6 @@ def test_progress_goes_to_stderr(archive, tmp_path):
     assert "tasks" in result.stderr
 
 
-@cases(
-    ("args", "message"),
-    [
-        (["convert", "a", "b", "--format", "hdf5"], "'hdf5' is not one of"),
-        (["verify", "a", "b", "--sample", "2"], "not in the range"),
-        (["rechunk", "a", "b"], "Missing option '--chunks'"),
-    ],
-)
-def test_wrong_arguments_exit_with_2(args, message):
-    assert message in run(*args, code=2).stderr
-
-
 def test_what_is_no_store_is_named(archive, tmp_path):
     (tmp_path / "x.nc").write_bytes(b"CDF")
     assert "that is a file, and neither a zip file" in run("info", tmp_path / "x.nc", code=3).stderr

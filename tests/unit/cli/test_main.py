@@ -92,6 +92,11 @@ def test_errors_are_one_json_object_where_json_is_asked_for(tmp_path):
     [
         (["convert", "a", "b", "--chunkz", "1"], "NoSuchOption", "No such option '--chunkz'"),
         (["convert", "a", "b", "--format", "zar"], "BadParameter", "Invalid value for '--format': 'zar'"),
+        (
+            ["verify", "a", "b", "--sample", "2"],
+            "BadParameter",
+            "Invalid value for '--sample': 2.0 is not in the range",
+        ),
         (["verify", "a"], "MissingParameter", "Missing argument 'B'"),
         (["convrt", "a"], "NoSuchCommand", "No such command 'convrt'"),
         (["refs", "combine"], "MissingParameter", "Missing argument"),

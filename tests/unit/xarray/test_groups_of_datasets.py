@@ -1,7 +1,5 @@
 """Modes of `write_dataset`, consolidated metadata, trees and reports."""
 
-import dask
-import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
@@ -99,19 +97,6 @@ def test_a_store_is_not_replaced_by_what_is_to_be_read_from_it(url):
     write_dataset(read(url, chunks={}), url, "part", mode="w")
     write_dataset(read(url).load(), url, mode="w")
     xr.testing.assert_identical(read(url).load(), series())
-
-
-def test_one_computation_for_all_variables(url):
-    ds = xr.Dataset({name: ("x", da.ones(8, chunks=2) * i) for i, name in enumerate("abc")})
-    computed = []
-
-    class Watch(dask.callbacks.Callback):
-        def _start(self, dsk):
-            computed.append(dsk)
-
-    with Watch(), dask.config.set(scheduler="sync"):
-        write_dataset(ds, url)
-    assert len(computed) == 1
 
 
 # --------------------------------------------------------------------------------------------------------------------

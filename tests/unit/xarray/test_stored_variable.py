@@ -45,9 +45,7 @@ def dates(calendar, year=2000):
 @cases(
     ("array", "values"),
     [
-        (stored(dtype="M8[ns]"), np.arange(2)),
         (stored(dtype="m8[s]"), np.array([0.5, 1.5])),
-        (stored(dtype="str", values=("a", "b")), np.arange(2)),
         (stored(dtype="i4"), np.array(["a", "b"])),
         (stored(dtype="i4"), np.array([{}, {}], object)),
         (stored(units="days since 2000-01-01", calendar="noleap"), dates("360_day")),

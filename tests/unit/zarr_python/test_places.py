@@ -57,24 +57,13 @@ def test_a_folder_is_ours(tmp_path):
     assert isinstance(open_store(zarr.storage.LocalStore(tmp_path)), LocalStore)
 
 
-@pytest.fixture
-def repository(tmp_path):
-    made = icechunk.Repository.create(icechunk.in_memory_storage())
-    session = made.writable_session("main")
-    group = zarr.open_group(session.store, mode="a", attributes={"title": "t"})
-    group.create_array("g/a", data=X, chunks=(3, 4))
-    group.create_array("g/sparse", shape=(100,), chunks=(10,), dtype="i4", fill_value=7)[50:60] = 1
+def test_a_store_of_icechunk_is_read():
+    repository = icechunk.Repository.create(icechunk.in_memory_storage())
+    session = repository.writable_session("main")
+    zarr.open_group(session.store, mode="a").create_array("g/a", data=X, chunks=(3, 4))
     session.commit("first")
-    return made
-
-
-def test_icechunk_is_read(repository, tmp_path):
     place = repository.readonly_session("main").store
     assert np.array_equal(cm.from_store(place, "g/a").compute(), X)
-    assert list(cm.open_group(place, "g")) == ["a", "sparse"]
-    cm.convert(place, tmp_path / "x.zarr", format="zarr2")
-    assert cm.verify(place, tmp_path / "x.zarr").equal
-    assert not cm.check(place).problems
     with pytest.raises(StoreError, match="Icechunk was opened for reading"):
         cm.to_store(X, place, "b")
 
