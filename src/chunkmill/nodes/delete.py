@@ -138,10 +138,7 @@ def _described(store: Store, path: str, held: Mapping[str, bytes]) -> dict[str, 
     """Return the nodes that documents describe, by path."""
     if not held:
         return {}
-    apart = MemoryStore()
-    for key, value in held.items():
-        apart.set(key, value)
-    nodes = walk(open_stored(apart, path, consolidated=False))
+    nodes = walk(open_stored(MemoryStore(dict(held)), path, consolidated=False))
     return {node.path: node.with_store(store) if isinstance(node, StoredArray) else node for node in nodes}
 
 

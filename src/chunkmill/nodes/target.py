@@ -287,10 +287,9 @@ class Target:
 
     def _create_free(self) -> list[Self]:
         """Create the nodes at whose paths nothing is stored; return the others, one by one (P4)."""
-        if len(self.arrays) > 1:
-            taken = self._taken()
-        else:
-            taken = set() if self.make_room() else {array.path for array in self.arrays}
+        if len(self.arrays) <= 1 and not self.make_room():
+            return [self]
+        taken = self._taken() if len(self.arrays) > 1 else set()
         free = replace(self, arrays=[array for array in self.arrays if array.path not in taken], again=False)
         if nodes := free.documents():
             free.publish(consolidates=False)
@@ -332,10 +331,9 @@ class Target:
         folders = {join_path(group, name) for group in groups for name in child_names(self.store, self.format, group)}
         found = [path for path in paths if path in folders]
         # attributes alone are of a node that was half written: it is written again
-        keys = {key: path for path in found for key in entry_keys(self.format, path)}
-        if there := present(fetch(self.store, keys)):
-            hint = f"{len({keys[key] for key in there}):,} of {len(paths):,} arrays exist; nothing was created"
-            raise NodeExists(url=self.store.url, path=min(keys[key] for key in there), found="node", hint=hint)
+        if there := self.visible(found):
+            hint = f"{len(there):,} of {len(paths):,} arrays exist; nothing was created"
+            raise NodeExists(url=self.store.url, path=min(there), found="node", hint=hint)
         return set(found)
 
     @contextmanager
@@ -377,7 +375,7 @@ class Target:
         return all(rooms)
 
     def _make_room_at(self, path: str, *, looks: bool, again: bool) -> bool:
-        """Check and clear one path; return whether no chunks are stored there then."""
+        """Check and clear one path; return whether no chunks are stored there then, nor a writer has died there."""
         store, overwrite, run = self.store, bool(self.overwrite), self.run
         if again:
             delete.withdraw_below(store, path)
@@ -389,6 +387,8 @@ class Target:
             interrupted, seen = jobs(), look()
         else:
             interrupted, seen = at_once(store, jobs, look)
+            if interrupted:  # its lease is taken first, and what it has published is withdrawn
+                return False
         if not (overwrite or path) and seen.has_folders and all(n.startswith(JOB_PREFIX) for n in seen.list_dir("")):
             return True
         check_root(seen, self.format)
@@ -408,7 +408,7 @@ class Target:
                 raise NodeExists(url=store.url, path=path, found=found)
             if self.arrays:  # an array hides nodes below it, and a job takes them for its own
                 check_nothing_hidden(seen, path, self.format)
-        names = seen.list_dir(self.format.chunk_prefix(path)) if store.can_list else []
+        names = seen.list_dir(self.format.chunk_prefix(path)) if self.arrays and store.can_list else []
         return all(name.startswith(JOB_PREFIX) for name in names)
 
     @contextmanager

@@ -350,17 +350,17 @@ class TestJobs:
         job.discard()
         assert cm.check(store).ok
 
-    def test_a_writer_that_died_before_the_root_of_a_draft_was_visible(self):
-        """The document of the hierarchy, which is no node, has the key of a group of version 3."""
+    # the document of a draft's hierarchy, which is no node, has the key of a group of version 3
+    @cases(("format_", "entry"), [("zarr3-draft", "meta/group.json"), ("zarr3", "zarr.json")])
+    def test_a_writer_that_died_before_its_group_was_visible(self, format_, entry):
         for n in range(1, 99):
             store = MemoryStore()
             with suppress(Died):
-                cm.write_dataset(
-                    xr.Dataset({"x": ("t", [1.0])}), DyingStore(store, n, error=Died), format="zarr3-draft"
-                )
-            if store.get("meta/group.json") is not None:
+                cm.write_dataset(xr.Dataset({"x": ("t", [1.0])}), DyingStore(store, n, error=Died), format=format_)
+            if store.get(entry) is not None:
                 break
             assert kinds(cm.check(store)) == ["unfinished"]
+            assert list(cm.create_group(store, format=format_)) == []
         assert n > 3
         assert kinds(cm.check(store)) == ["leftover"]
 
