@@ -3,15 +3,17 @@
 import ast
 from pathlib import Path
 
-import pytest
 from support.code_lines import parse
 
 PACKAGE = Path(__file__).parents[2] / "src" / "chunkmill"
 SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] != "stores")
-WRITES = {"set", "set_if", "set_parts"}
+METHODS = {
+    "bare": {"set_if"},
+    "write": {"set", "set_if", "set_parts"},
+    "delete": {"delete", "delete_listed", "delete_many", "delete_prefix"},
+    "move": {"replace_prefix"},
+}
 CHANGES = {"create", "swap", "update"}
-DELETES = {"delete", "delete_listed", "delete_many", "delete_prefix"}
-MOVES = {"replace_prefix"}
 NO_STORES = {
     "config",
     "_left_out",
@@ -32,7 +34,7 @@ WRITERS = {
     "conversion/rechunking/intermediate_files.py": {"write_intermediate_file"},
     # journals and probes, under names that no format takes for a node
     "journal/records.py": {"Records.put"},
-    "nodes/delete.py": {"delete_node", "_described", "announce_below"},
+    "nodes/delete.py": {"delete_node", "announce_below"},
     "runtime/preflight.py": {"_lacks"},
     "checks/doctor.py": {"_examine_store"},
     # files of a set, and chunks that a set holds itself
@@ -114,53 +116,43 @@ MOVERS = {
 }
 
 
-def functions(source, changes):
-    """Return the dotted names of the functions in which `changes` is true of a node; lambdas belong to theirs."""
-
-    def visit(node, names):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names = (*names, node.name)
-        if changes(node):
-            yield ".".join(names)
-        for child in ast.iter_child_nodes(node):
-            yield from visit(child, names)
-
-    return set(visit(parse(source), ()))
+ALLOWED = {"bare": BARE, "swap": CHANGERS, "write": WRITERS, "delete": DELETERS, "move": MOVERS}
 
 
-def callers(source, methods):
-    """Return the functions in which one of these methods of a store is named."""
-
-    def names_one(node):
-        if isinstance(node, ast.Attribute) and node.attr in methods:
-            return getattr(node.value, "attr", getattr(node.value, "id", "")) not in NO_STORES
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            asked = [arg.value for arg in node.args[1:2] if isinstance(arg, ast.Constant)]
-            return node.func.id in methods - {"set"} or (node.func.id == "getattr" and not methods.isdisjoint(asked))
-        return False
-
-    return functions(source, names_one)
-
-
-def changers(source):
-    """Return the functions in which a function of `chunkmill.stores.conflicts` is called."""
-    imports = [node for node in ast.walk(parse(source)) if isinstance(node, ast.ImportFrom)]
-    names = {a.name for node in imports if node.module == "chunkmill.stores.conflicts" for a in node.names} & CHANGES
+def changes(source):
+    """Yield how and in which function a store is changed, by its dotted name; lambdas belong to theirs."""
+    tree = parse(source)
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    swaps = {a.name for node in imports if node.module == "chunkmill.stores.conflicts" for a in node.names} & CHANGES
     if any(a.name == "conflicts" for node in imports if node.module == "chunkmill.stores" for a in node.names):
-        names |= {f"conflicts.{name}" for name in CHANGES}
-    return functions(source, lambda node: isinstance(node, ast.Call) and ast.unparse(node.func) in names)
+        swaps |= {f"conflicts.{name}" for name in CHANGES}
+
+    def visit(node, function):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            function = f"{function}.{node.name}".lstrip(".")
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in swaps:
+            yield "swap", function
+        named = method_named(node)
+        yield from ((how, function) for how, methods in METHODS.items() if named in methods)
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child, function)
+
+    return visit(tree, "")
 
 
-@pytest.mark.parametrize(
-    ("methods", "allowed"),
-    [({"set_if"}, BARE), (CHANGES, CHANGERS), (WRITES, WRITERS), (DELETES, DELETERS), (MOVES, MOVERS)],
-    ids=["bare", "swap", "write", "delete", "move"],
-)
-def test_stores_are_changed_by_the_functions_that_may(methods, allowed):
+def method_named(node):
+    """Return the method of a store that is named, perhaps by a function of the same name, or by `getattr`."""
+    if isinstance(node, ast.Attribute) and getattr(node.value, "attr", getattr(node.value, "id", "")) not in NO_STORES:
+        return node.attr
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id != "set":  # which is Python's
+        return getattr(node.args[1], "value", None) if node.func.id == "getattr" else node.func.id
+    return None
+
+
+def test_stores_are_changed_by_the_functions_that_may():
     """Values are compared and swapped by one helper, which alone knows of responses that are lost."""
-    texts = {str(path.relative_to(PACKAGE)): path.read_text() for path in SOURCES}
-    found = {module: changers(text) if methods == CHANGES else callers(text, methods) for module, text in texts.items()}
-    assert {module: names for module, names in found.items() if names} == allowed
+    found = {(how, str(p.relative_to(PACKAGE)), name) for p in SOURCES for how, name in changes(p.read_text())}
+    assert found == {(how, module, name) for how, some in ALLOWED.items() for module in some for name in some[module]}
 
 
 def test_every_way_to_write_is_met():
@@ -172,4 +164,4 @@ def h(store): write = store.set; set_parts(store, "k", [])
 def i(): set([1]); config.set(x=1); dask.config.set(x=1); write_guard.set(None)
 async def j(store): getattr(store, "set_if")("k", b"", None)
 """
-    assert callers(text, WRITES) == {"A.f", "A.g", "h", "j"}
+    assert {function for how, function in changes(text) if how == "write"} == {"A.f", "A.g", "h", "j"}

@@ -21,7 +21,7 @@ from chunkmill.stores.reference import ReferenceStore, Targets
 
 pytestmark = servers.WARNINGS
 
-N = 100_000
+N = 20_000
 ZARRAY = b"""{"zarr_format": 2, "shape": [%d], "chunks": [4], "dtype": "|u1", "order": "C", "fill_value": 0,
               "filters": null, "compressor": null}"""
 

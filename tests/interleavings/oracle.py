@@ -12,10 +12,10 @@ import copy
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from operator import contains
 from typing import Any
 
+from interleavings.operations import MARKS
 from interleavings.processes import anonymous
 from interleavings.scenarios import Scenario
 from interleavings.scheduler import Choose, Outcome, Run, attempt, play
@@ -51,7 +51,7 @@ class Oracle:
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
-        self._actions = scenario.actions()
+        self._actions = {actor: scenario.action(actor) for actor in MARKS}
         ground = scenario.ground_store()
         self._seen: dict[Any, Views] = {}
         self._serials = {"": _Serial(ground, self._views(ground), ())}
@@ -80,7 +80,7 @@ class Oracle:
             before = self._serial(order[:-1])
             store = copy.copy(before.store)
             actor = order[-1]
-            action = self._actions[actor] if actor.islower() else partial(self.scenario.begin, actor.lower())
+            action = self._actions[actor] if actor.islower() else self.scenario.action(actor.lower(), "begins")
             kind = attempt(lambda: action(store)).kind
             self._serials[order] = _Serial(store, self._views(store), (*before.kinds, kind))
         return self._serials[order]
@@ -285,7 +285,7 @@ class Oracle:
             after = copy.copy(store)
             again = attempt(lambda: self._actions[actor](after))
             if "with another plan" in str(again.error) and self.scenario.operations[actor].restart is not None:
-                again = attempt(lambda: self.scenario.restart(actor, after))
+                again = attempt(lambda: self.scenario.action(actor, "restart")(after))
             if "others have changed" in str(again.error):  # told once, before the node as it is now is replaced
                 again = attempt(lambda: self._actions[actor](after))
             self._repetitions[known] = again, after

@@ -53,25 +53,10 @@ class Scenario:
     def operations(self) -> dict[str, Operation]:
         return {actor: OPERATIONS[name] for actor, name in zip(MARKS, self.names, strict=True)}
 
-    def actions(self) -> dict[str, Callable[[Store], Any]]:
-        """Return what each actor does."""
-        return {actor: self._action(actor) for actor in MARKS}
-
-    def _action(self, actor: str) -> Callable[[Store], Any]:
-        run = self.operations[actor].run
-        return lambda store: run(self._call(actor, store))
-
-    def restart(self, actor: str, store: Store) -> None:
-        """Do the operation of an actor again, as the error says that it was refused with."""
-        run = self.operations[actor].restart
-        assert run is not None
-        run(self._call(actor, store))
-
-    def begin(self, actor: str, store: Store) -> None:
-        """Do what others see of the operation of an actor before the rest is done."""
-        run = self.operations[actor].begins
-        assert run is not None
-        run(self._call(actor, store))
+    def action(self, actor: str, part: str = "run") -> Callable[[Store], Any]:
+        """Return what an actor does: its operation, as it ``begins`` it, or to ``restart`` it as its error says."""
+        does = getattr(self.operations[actor], part)
+        return lambda store: does(self._call(actor, store))
 
     def _call(self, actor: str, store: Store) -> Call:
         return Call(store, dict(zip(MARKS, self.paths, strict=True))[actor], self.format, MARKS[actor])

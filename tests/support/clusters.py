@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from subprocess import DEVNULL, Popen
 from typing import Any
@@ -46,16 +46,13 @@ def cluster_without_nannies(n_workers: int = 2, config: dict[str, Any] | None = 
 
     A nanny kills a worker that was suspended for long; but a machine that sleeps suspends its nannies, too.
     """
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     with (
         dask.config.set(config or {}),
         LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster) as client,
         contextlib.ExitStack() as workers,
     ):
-        command = [sys.executable, "-m", "distributed.cli.dask_worker", cluster.scheduler_address]
-        command += ["--no-nanny", "--nthreads", "1", "--no-dashboard"]
-        started = [workers.enter_context(_process(command, environment)) for _ in range(n_workers)]
+        started = [workers.enter_context(_worker(cluster.scheduler_address)) for _ in range(n_workers)]
         client.wait_for_workers(n_workers)
         yield started
 
@@ -63,17 +60,13 @@ def cluster_without_nannies(n_workers: int = 2, config: dict[str, Any] | None = 
 @contextlib.contextmanager
 def scheduler_of_its_own(folder: Path, n_workers: int = 2) -> Iterator[Popen[bytes]]:
     """Run a scheduler and workers of one thread, and yield the scheduler's process; a Client is set as dask's."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     file = folder / "scheduler.json"
-    begin = [sys.executable, "-m"]
-    command = [*begin, "distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)]
     with contextlib.ExitStack() as stack:
-        scheduler = stack.enter_context(_process(command, environment))
+        scheduler = stack.enter_context(_process("scheduler", "--port", "0", "--scheduler-file", str(file)))
         while not file.exists():
             time.sleep(0.05)
-        command = [*begin, "distributed.cli.dask_worker", "--scheduler-file", str(file), "--nthreads", "1"]
         for _ in range(n_workers):
-            stack.enter_context(_process([*command, "--no-nanny", "--no-dashboard"], environment))
+            stack.enter_context(_worker("--scheduler-file", str(file)))
         stack.enter_context(Client(scheduler_file=str(file))).wait_for_workers(n_workers)
         yield scheduler
 
@@ -81,17 +74,20 @@ def scheduler_of_its_own(folder: Path, n_workers: int = 2) -> Iterator[Popen[byt
 @contextlib.contextmanager
 def bare_worker(client: Client) -> Iterator[Popen[bytes]]:
     """Run a worker of the client's cluster in an environment without chunkmill, and yield its process."""
-    packages = os.pathsep.join(path for path in sys.path if path.endswith("site-packages"))
-    command = [sys.executable, "-S", "-m", "distributed.cli.dask_worker", client.scheduler_info()["address"]]
-    with _process(
-        [*command, "--no-nanny", "--nthreads", "1", "--no-dashboard"], os.environ | {"PYTHONPATH": packages}
-    ) as worker:
+    packages = [path for path in sys.path if path.endswith("site-packages")]
+    with _worker(client.scheduler_info()["address"], python=["-S"], path=packages) as worker:
         client.wait_for_workers(1)
         yield worker
 
 
+def _worker(*options: str, **how: list[str]) -> contextlib.AbstractContextManager[Popen[bytes]]:
+    return _process("worker", *options, "--no-nanny", "--nthreads", "1", **how)
+
+
 @contextlib.contextmanager
-def _process(command: list[str], environment: dict[str, str]) -> Iterator[Popen[bytes]]:
+def _process(kind: str, *options: str, python: Sequence[str] = (), path: Sequence[str] = ()) -> Iterator[Popen[bytes]]:
+    command = [sys.executable, *python, "-m", f"distributed.cli.dask_{kind}", *options, "--no-dashboard"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path or sys.path)}
     process = Popen(command, env=environment, stdout=DEVNULL, stderr=DEVNULL)
     try:
         yield process
