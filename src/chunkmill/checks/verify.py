@@ -34,6 +34,7 @@ from chunkmill.journal.records import StoreKeys
 from chunkmill.model.grid import ChunkGrid, Region
 from chunkmill.model.metadata import same_json
 from chunkmill.model.multiscales import emit_transform
+from chunkmill.nodes.api import check_storage_options
 from chunkmill.nodes.documents import join_path
 from chunkmill.nodes.group import image_of_array
 from chunkmill.nodes.opening import open_stored, walk
@@ -398,6 +399,8 @@ def verify(
     start = time.perf_counter()
     if sample is not None and not 0 < sample <= 1:
         raise ValueError(f"sample={sample}: expected a number above 0 and at most 1")
+    check_storage_options(storage_options, a, b)
+    check_storage_options(target_storage_options, b)
     one = open_or_compute(a, storage_options)
     other = open_or_compute(b, storage_options if target_storage_options is None else target_storage_options)
     names = join_path(one.url, one.path), join_path(other.url, other.path)
