@@ -1,9 +1,7 @@
 """Write the golden stores of zarr-python 2's experimental v3, an early layout of the draft. Command: zarr_v3_draft/PROVENANCE.md."""
 
-import gzip
 import json
 import os
-import types
 import warnings
 
 os.environ["ZARR_V3_EXPERIMENTAL_API"] = os.environ["ZARR_V3_SHARDING"] = "1"
@@ -11,9 +9,9 @@ os.environ["ZARR_V3_EXPERIMENTAL_API"] = os.environ["ZARR_V3_SHARDING"] = "1"
 import n5_cases
 import numcodecs
 import zarr
+from _generate import create_by_zarr_2
 from zarr._storage.v3_storage_transformers import ShardingStorageTransformer
 
-gzip.time = types.SimpleNamespace(time=lambda: 0)  # the header's time of writing: same bytes every time
 warnings.simplefilter("ignore")
 COMPRESSORS = {"none": None, "gzip": numcodecs.GZip(5), "zlib": numcodecs.Zlib(5),
     "blosc": numcodecs.Blosc("lz4", 5, 1), "bz2": numcodecs.BZ2(5), "lz4": numcodecs.LZ4(),
@@ -28,7 +26,7 @@ OPTIONS = {  # by case
 
 
 def options(case, node):
-    out = {"compressor": None, "fill_value": node.fill_value, **OPTIONS.get(case.name, {})}
+    out = dict(OPTIONS.get(case.name, {}))
     if case.name == "experimental_compressors":
         out["compressor"] = COMPRESSORS[node.path]
     if case.name == "experimental_dtypes":
@@ -40,26 +38,13 @@ def options(case, node):
     return out
 
 
-def write(store, case, node):
-    data = node.expected()
-    array = zarr.create(data.shape, store=store, path=node.path, chunks=node.chunks, zarr_version=3,
-        write_empty_chunks=True, **{"dtype": data.dtype, **options(case, node)})  # fmt: skip
-    for part in node.regions():
-        array[part] = data[part]
-    attributes = dict(node.attributes)
-    if node.dimension_names:
-        attributes["_ARRAY_DIMENSIONS"] = list(node.dimension_names)
-    if attributes:
-        array.attrs.update(attributes)
-
-
 for case, folder in n5_cases.fresh("zarr_v3_draft", "zarr_python", zarr.__version__):
     store = zarr.DirectoryStoreV3(str(folder))
     for path, attributes in case.groups.items():
         if not path.startswith("implicit"):
             zarr.open_group(store, path=path, mode="a", zarr_version=3).attrs.put(dict(attributes))
     for node in case.arrays.values():
-        write(store, case, node)
+        create_by_zarr_2(store, node, node.path, zarr_version=3, write_empty_chunks=True, **options(case, node))
     if case.name == "experimental_consolidated":
         zarr.consolidate_metadata(store, path="")
     entry = json.loads((folder / "zarr.json").read_text())

@@ -250,11 +250,10 @@ V2: dict[str, Any] = {
     "fill-short-base64": with2(fill_value="IA=="),
     "fill-nat-string": with2(fill_value="NaT"),
     "fill-nat": with2(fill_value=-(2**63)),
-    "fill-neg-zero": with2(),
+    **dict.fromkeys(("fill-neg-zero", "attributes-nan"), with2()),
     "fill-bare-nan": with2(fill_value=np.nan),
     "fill-complex": with2(fill_value=["NaN", "-Infinity"]),
     "fill-null": with2(fill_value=None),
-    "attributes-nan": with2(),
     "dimension-names-scalar": with2(zattrs={"_ARRAY_DIMENSIONS": []}),
     "dimension-names": with2(zattrs={"_ARRAY_DIMENSIONS": ["y", "x"], "units": "m"}),
     "dimension-names-same": with2(zattrs={"_ARRAY_DIMENSIONS": ["x", "x"]}),
@@ -268,8 +267,7 @@ V2: dict[str, Any] = {
         encode=lambda d: np.diff(np.frombuffer(d, ">i4"), prepend=np.int32(0)).astype(">i4").tobytes(),
     ),
     "zero-chunk-length": with2(chunks=[0, 2]),
-    "struct-mixed-endian": v2_mixed,
-    "struct-subarray": v2_mixed,
+    **dict.fromkeys(("struct-mixed-endian", "struct-subarray"), v2_mixed),
     "consolidated-only": v2_consolidated_only,
     "nczarr": v2_nczarr,
     "nczarr-old": v2_nczarr_old,
@@ -484,14 +482,13 @@ VLEN: dict[str, Any] = {"codecs": [{"name": "vlen-bytes"}], "encode": lambda a: 
 FOREIGN: Document = {"must_understand": False, "name": "foreign", "anything": [1, {"x": None}]}
 
 V3: dict[str, Any] = {
-    "layout": with3(),
+    **dict.fromkeys(("layout", "no-storage-transformers", "dimension-names-scalar", "dimension-names-same", "attributes-nan", "fill-neg-zero"), with3()),
     "shorthand-names": with3(codecs=[LITTLE, "crc32c"], chunk_key_encoding="default", encode=lambda a: little(a) + crc32c(little(a))),  # bare names for grid-independent extension points and codecs
     "data-type-object": with3(data_type={"name": "int32"}),  # data_type written as {"name": "int32"}
     "unknown-ignorable": with3(foreign=FOREIGN, another={"must_understand": False}),  # unknown member with must_understand false
     "endian-codec-name": with3(codecs=[codec("endian", endian="big")], encode=big),  # codec called endian, as before mid-2023
     "one-byte-big": with3(codecs=[BIG]),  # bytes codec with endian big on int8
     "one-byte-order": with3(codecs=["bytes"]),
-    "no-storage-transformers": with3(),  # optional members absent
     "key-default-no-config": with3(chunk_key_encoding={"name": "default"}),  # default key encoding, separator not given
     "key-v2-no-config": with3(chunk_key_encoding={"name": "v2"}, key=lambda i: ".".join(map(str, i))),  # v2 key encoding, separator not given
     "both-formats": also(with3(), {".zarray": lambda c: {**zarray(c), "shape": [2, 2], "dtype": "<f8"}, ".zattrs": {"wrong": True}}),  # zarr.json beside a .zarray that says otherwise
@@ -499,9 +496,6 @@ V3: dict[str, Any] = {
     "extra-files": also(with3(), dict.fromkeys(EXTRA_3, b"not a chunk")),
     "json-bom-free-unicode": also(with3(), {"zarr.json": lambda case: raw(zarr_json(case))}),
     "dimension-names-legacy": with3(dimension_names=..., attributes={"_ARRAY_DIMENSIONS": ["y", "x"]}),
-    "dimension-names-scalar": with3(),
-    "dimension-names-same": with3(),
-    "attributes-nan": with3(),
     "group-consolidated-null": lambda t, c: v3_group(t, c, consolidated_metadata=None),
     "group-unicode": v3_group,
     "group-implicit": lambda t, c: (put(t, "zarr.json", GROUP), write3(t, CASES["layout"], path="g/h/a")),
@@ -512,14 +506,9 @@ V3: dict[str, Any] = {
     "struct-legacy": v3_struct(little, {"name": "bytes"}),
     "struct-legacy-big": v3_struct(big, BIG),
     "struct-nested": with3(encode=big, **STRUCT),
-    "fill-nan-payload-f2": with_hex,
-    "fill-nan-payload-f4": with_hex,
-    "fill-nan-payload-f8": with_hex,
-    "fill-float-exact": with_hex,
-    "fill-complex-hex": with_hex,
+    **dict.fromkeys(("fill-nan-payload-f2", "fill-nan-payload-f4", "fill-nan-payload-f8", "fill-float-exact", "fill-complex-hex"), with_hex),
     "fill-nan": with3(fill_value="NaN"),
     "fill-float-as-integer": with3(fill_value=3),
-    "fill-neg-zero": with3(),
     "fill-nat-string": with3(data_type=codec("numpy.datetime64", unit="s", scale_factor=1), fill_value="NaT"),
     "datetime-25us": with3(data_type=codec("numpy.datetime64", unit="\u03bcs", scale_factor=25), fill_value="NaT"),
     "transpose-10": transposed((1, 0)),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 import zarr
-from _generate import BIG_ENDIAN, BLOSC, CASES, LEVELS, PLAIN, SHUFFLES, Case, run
+from _generate import BIG_ENDIAN, BLOSC, CASES, LEVELS, PLAIN, SHUFFLES, Case, create_by_zarr_2, run
 from numcodecs import (
     BZ2, CRC32, LZ4, LZMA, Adler32, AsType, BitRound, Blosc, Categorize, Delta, FixedScaleOffset, Fletcher32, GZip, JenkinsLookup3, JSON, MsgPack, PackBits, Pickle,
     Quantize, Shuffle, VLenArray, VLenBytes, VLenUTF8, Zlib, Zstd,
@@ -77,17 +77,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def create(store: Any, case: Case, path: str = "", **options: Any) -> None:
-    """Write one array, chunk by chunk, leaving out what is missing."""
-    values = case.expected()
-    array = zarr.create(shape=values.shape, chunks=case.chunks, dtype=case.dtype, store=store, path=path,
-        **{"compressor": None, "fill_value": case.fill_value, **options})  # fmt: skip
-    if case.attributes:
-        array.attrs.put(dict(case.attributes))
-    for region in case.regions():
-        array[region] = values[region]
-
-
 def opened(target: Path, name: str) -> Any:
     if target.suffix == ".zip":
         return zarr.ZipStore(str(target), mode="w")
@@ -101,7 +90,7 @@ def write(target: Path, case: Case) -> None:
     for path, attributes in case.groups.items():
         zarr.open_group(store, mode="a", path=path).attrs.put(dict(attributes))
     for path, array in case.arrays.items():
-        create(store, array, path, **({} if case.is_group else OPTIONS.get(case.name, {})))
+        create_by_zarr_2(store, array, path, **({} if case.is_group else OPTIONS.get(case.name, {})))
     if case.name == "group-consolidated":
         zarr.consolidate_metadata(store)
     if target.suffix == ".zip":
