@@ -18,8 +18,6 @@ from ome_zarr.format import FormatV04, FormatV05
 from ome_zarr.io import parse_url
 from ome_zarr.reader import Reader
 from ome_zarr.writer import write_image
-from yaozarrs import v05
-from yaozarrs.write import v05 as yaozarrs_writer
 
 warnings.simplefilter("ignore")
 
@@ -105,12 +103,6 @@ def write(folder):
             VALUES, f"{folder}/ome-zarr-{version}.zarr", [{"z": 1, "y": 2, "x": 2}], axes=list("zyx"), fmt=kind,
             scale=SCALE, axes_units=units, name="cells",
         )  # fmt: skip
-    steps = [v05.ScaleTransformation(scale=list(SCALE.values()))]
-    steps.append(v05.TranslationTransformation(translation=list(TRANSLATION.values())))
-    axes = [v05.SpaceAxis(name=name, unit="micrometer") for name in "zyx"]
-    datasets = [v05.Dataset(path="0", coordinateTransformations=steps)]
-    described = v05.Image(multiscales=[v05.Multiscale(name="cells", axes=axes, datasets=datasets)])
-    yaozarrs_writer.write_image(f"{folder}/yaozarrs-0.5.zarr", described, VALUES, writer="zarr")
 
 
 if __name__ == "__main__":

@@ -81,7 +81,6 @@ OTHER_WORDS = {  # errors of the same type are raised, with other messages: any 
     "test_non_existent_store",
     "test_zarr_encoding",
 }
-ELSEWHERE = {"test_dataset_to_zarr_align_chunks_true"}  # a fixture of xarray's own test run
 _KNOWN = ("mode", "consolidated", "append_dim", "region", "encoding", "compute", "storage_options",
     "write_empty_chunks")  # fmt: skip
 
@@ -183,7 +182,7 @@ class TestDataArrays(backends.TestDataArrayToZarr):
 
 
 class TestRegions(backends.TestZarrRegionAuto):
-    pass
+    test_dataset_to_zarr_align_chunks_true = None  # asks for a fixture of xarray's own test run
 
 
 class TestTrees(trees.TestZarrDatatreeIO):
@@ -192,13 +191,3 @@ class TestTrees(trees.TestZarrDatatreeIO):
         """A zip file that zarr-python is writing keeps what is deleted, leases too; xarray's own engine fails as well."""
         with pytest.raises(StoreError, match="deletes nothing"):
             super().test_to_zarr_zip_store(tmpdir, simple_datatree, zarr_format)
-
-
-def _without(cls, names):
-    for name in names:
-        if hasattr(cls, name):
-            setattr(cls, name, None)
-
-
-for _cls in (TestDatasets, TestDataArrays, TestRegions, TestTrees):
-    _without(_cls, ELSEWHERE)
