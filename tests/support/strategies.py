@@ -74,10 +74,7 @@ def regions(draw, shape):
     return tuple(cuts)
 
 
-@st.composite
-def grids_with_regions(draw):
-    grid = draw(grids())
-    return grid, draw(regions(grid.shape))
+grids_with_regions = grids().flatmap(lambda grid: st.tuples(st.just(grid), regions(grid.shape)))
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ def test_resized():
     assert resized(RunsAxis(5, ((2, 1), (5, 1))), 6).runs == ((2, 1), (5, 1))
 
 
-@given(grids_with_regions())
+@given(grids_with_regions)
 def test_overlaps_partition_a_region(case):
     grid, region = case
     array = np.arange(prod(grid.shape)).reshape(grid.shape)
@@ -94,7 +94,7 @@ def test_overlaps_partition_a_region(case):
     assert grid.only_overlap(region) == (every[0] if len(every) == 1 else None)
 
 
-@given(grids_with_regions())
+@given(grids_with_regions)
 def test_an_aligned_region_covers_every_chunk_that_it_touches(case):
     grid, region = case
     if prod(cut.stop - cut.start for cut in region):

@@ -2,43 +2,23 @@
 
 import numpy as np
 import pytest
-from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError
-from chunkmill.references.locate import ChunkTable, ReferencedArray, key_of, locate_references
+from chunkmill.references.locate import ChunkTable, ReferencedArray, locate_references
 from chunkmill.references.write import _stripped
 from chunkmill.stores.memory import MemoryStore
 
 
-def make(store=None, *, region=slice(None), **more):
-    store = MemoryStore() if store is None else store
-    array = cm.create_array(store, "a", **{"shape": (5, 4), "dtype": "i4", "chunks": (2, 2)} | more)
-    array[region] = 7 + np.arange(20, dtype="i4").reshape(5, 4)[region]
+def make(**more):
+    array = cm.create_array(MemoryStore(), "a", **{"shape": (5, 4), "dtype": "i4", "chunks": (2, 2)} | more)
+    array[...] = np.arange(20).reshape(5, 4)
     return array
 
 
-def locate(array, **more):
-    metadata, container = _stripped(array.stored)
-    (table,), result = locate_references([ReferencedArray(array.stored, metadata, container, **more)], progress=False)
+def locate(array):
+    (table,), result = locate_references([ReferencedArray(array.stored, *_stripped(array.stored))], progress=False)
     return table, result
-
-
-def values(array, table):
-    """Return the bytes of every range."""
-    return {
-        chunk: array.store.get(key_of(array.stored, key))[offset : offset + length]
-        for key, chunk, offset, length in zip(table.keys, table.chunks, table.offsets, table.lengths, strict=True)
-    }
-
-
-def test_whole_objects():
-    array = make(region=slice(2, None), fill_value=0)
-    table, _ = locate(array)
-    assert table.chunks.tolist() == table.keys.tolist() == [2, 3, 4, 5]
-    assert table.offsets.tolist() == [0] * 4
-    assert table.lengths.tolist() == [array.store.size(key_of(array.stored, number)) for number in range(2, 6)]
-    assert (table.n_chunks, array.nchunks) == (4, 6)
 
 
 def test_keys_outside_the_grid_and_documents_are_no_chunks():
@@ -54,16 +34,6 @@ def test_an_array_without_chunks():
     assert (len(table), result.n_tasks) == (0, 0)
 
 
-@pytest.mark.parametrize("codecs", ["raw", "zstd"])
-def test_in_shards(codecs):
-    array = make(shards=(4, 4), codecs=codecs, region=np.s_[:3], fill_value=0)
-    table, _ = locate(array)
-    assert (table.keys.tolist(), sorted(table.chunks.tolist())) == ([0, 0, 0, 0], [0, 1, 2, 3])
-    if codecs == "raw":
-        first = np.frombuffer(values(array, table)[0], "<i4").reshape(2, 2)
-        np.testing.assert_array_equal(first, [[7, 8], [11, 12]])
-
-
 def test_a_shard_whose_index_names_more_than_it_has():
     array = make(shards=(4, 4), codecs="raw", dtype="i8")
     value = array.store.get("a/c/0/0")
@@ -71,15 +41,6 @@ def test_a_shard_whose_index_names_more_than_it_has():
     with pytest.raises(ChunkError, match="the shard's index names") as caught:
         locate(array)
     assert caught.value.key == "a/c/0/0"
-
-
-def test_only_headers_of_n5_are_read():
-    store = RecordingStore(MemoryStore())
-    array = cm.create_array(store, "a", shape=(400,), dtype="i4", chunks=(100,), codecs="raw", format="n5")
-    array[...] = 1
-    store.clear()
-    _, result = locate(array)
-    assert result.counts["bytes_read"] == 4 * 8
 
 
 def test_columns_are_narrow_where_they_can_be():
