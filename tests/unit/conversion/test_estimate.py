@@ -77,6 +77,7 @@ def test_of_little_memory_tasks_own_less(options):
     array = array_of(shape=(16, 16), chunks=(4, 4), dtype="i4")
     target = {"format": "zarr3", **options}
     needed, plan = smallest(lambda n: cm.plan_convert(array, MemoryStore(), max_mem=n, **target))
+    assert plan.n_tasks == plan.n_keys
     assert plan.peak_memory_bytes <= needed < cm.plan_convert(array, MemoryStore(), **target).peak_memory_bytes
 
 

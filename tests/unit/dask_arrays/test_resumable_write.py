@@ -149,11 +149,6 @@ def test_nothing_is_written_once_it_has_failed(tmp_path):
             assert traces(LocalStore(tmp_path)) == []
 
 
-def test_an_array_without_elements():
-    report = cm.to_store(da.zeros((0, 4), chunks=2), store := MemoryStore(), resume=True)
-    assert (report.n_keys, cm.open_array(store).shape) == (0, (0, 4))
-
-
 def test_only_whole_arrays_and_now(tmp_path):
     cm.create_array(tmp_path, "a", shape=(4,), dtype="i4", chunks=(2,))
     x = da.ones(2, dtype="i4")
