@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import ClassVar
 from uuid import uuid4
 
 import obstore.store
@@ -83,27 +84,26 @@ class TestObstoreGcs(ContractOfSlowStores):
 @pytest.mark.filterwarnings("ignore:.*guarded by a lock alone")
 class OfFileServer(ContractOfSlowStores):
     n_threads, n_increments = 3, 4
+    server: ClassVar[str]
+
+    @pytest.fixture
+    def store(self, request):
+        server = request.getfixturevalue(self.server)
+        return open_store(server.new_folder() + "/some/root", server.storage_options)
 
 
 class TestSftp(OfFileServer):
-    @pytest.fixture
-    def store(self, sftp_server):  # noqa: F811
-        return open_store(sftp_server.new_folder() + "/some/root", sftp_server.storage_options)
+    server = "sftp_server"
 
 
 class TestWebdav(OfFileServer):
-    @pytest.fixture
-    def store(self, webdav_server):  # noqa: F811
-        return open_store(webdav_server.new_folder() + "/some/root", webdav_server.storage_options)
+    server = "webdav_server"
 
 
 class TestFtp(OfFileServer):
+    server = "ftp_server"
     test_a_key_is_no_prefix = None  # servers list a file as a folder of itself
     test_absent_is_none = None  # nothing is asked for no bytes
-
-    @pytest.fixture
-    def store(self, ftp_server):  # noqa: F811
-        return open_store(ftp_server.new_folder() + "/some/root", ftp_server.storage_options)
 
 
 class TestObstoreMemory(StoreContract):

@@ -141,23 +141,17 @@ class FarStore(RecordingStore):
         self.seconds = seconds
         self.n_now = self.most_at_once = 0
 
+    def _before(self, method: str, key: str, byte_range: ByteRange | None = None) -> None:
+        super()._before(method, key, byte_range)
+        if method in {"get", "set", "set_if"}:
+            self._wait(1)
+
     def get_many(self, spans: Iterable[ByteSpan | None]) -> Iterator[bytes | None]:
         """All at once, of which this thread waits for the slowest, as a remote store does."""
         spans = list(spans)
+        self.log += [("get", span.key, span.byte_range) for span in spans if span is not None]
         self._wait(len(spans))
-        return super().get_many(spans)
-
-    def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
-        self._wait(1)
-        return super().get(key, byte_range)
-
-    def set(self, key: str, value: bytes | bytearray | memoryview) -> None:
-        self._wait(1)
-        super().set(key, value)
-
-    def set_if(self, key: str, value: bytes | bytearray | memoryview | None, version: str | None) -> bool:
-        self._wait(1)
-        return super().set_if(key, value, version)
+        return self.below.get_many(spans)
 
     def _wait(self, n: int) -> None:
         if not self.seconds:

@@ -34,45 +34,44 @@ def make(url, path="a b", storage_options=None, **options):
 KINDS = {"zarr2": {"format": "zarr2"}, "sharded": {"shards": (4, 6)}}
 
 
-class TestHttp:
-    @pytest.mark.parametrize("kind", KINDS)
-    def test_a_server_that_does_not_list(self, kind, http_server, tmp_path):
-        pytest.importorskip("aiohttp")
-        values = make(http_server.folder / "x", **KINDS[kind])
-        http_server.listing = False
-        report = to_references((f"{http_server.url}/x", "a b"), (tmp_path / "refs.json", "a"))
-        assert (report.n_references, report.n_absent) == (6, 2)
-        refs = json.loads((tmp_path / "refs.json").read_text())["refs"]
-        targets = {value[0] for value in refs.values() if isinstance(value, list)}
-        assert all(target.startswith(f"{http_server.url}/x/a%20b/") for target in targets)
-        opened = cm.open_array(tmp_path / "refs.json", "a")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_server_that_does_not_list(kind, http_server, tmp_path):
+    pytest.importorskip("aiohttp")
+    values = make(http_server.folder / "x", **KINDS[kind])
+    http_server.listing = False
+    report = to_references((f"{http_server.url}/x", "a b"), (tmp_path / "refs.json", "a"))
+    assert (report.n_references, report.n_absent) == (6, 2)
+    refs = json.loads((tmp_path / "refs.json").read_text())["refs"]
+    targets = {value[0] for value in refs.values() if isinstance(value, list)}
+    assert all(target.startswith(f"{http_server.url}/x/a%20b/") for target in targets)
+    opened = cm.open_array(tmp_path / "refs.json", "a")
+    np.testing.assert_array_equal(opened[...], values)
+    peer = fsspec.filesystem("reference", fo=str(tmp_path / "refs.json"), remote_protocol="http")
+    assert peer.cat_file("a/0.0") == opened.store.get("a/0.0")
+
+
+def test_a_key_costs_a_request_for_its_size(http_server, tmp_path):
+    pytest.importorskip("aiohttp")
+    make(http_server.folder / "x", format="zarr2")
+    array = cm.open_array(f"{http_server.url}/x", "a b")
+    http_server.log.clear()
+    to_references(array, (tmp_path / "refs.json", "a"))
+    assert sorted(path for _, path, _ in http_server.log) == [f"x/a b/{i}.{j}" for i in range(4) for j in range(2)]
+
+
+def test_a_set_beside_its_source(s3_server):
+    pytest.importorskip("s3fs")
+    pytest.importorskip("pyarrow")
+    bucket, options = s3_server.new_bucket(), s3_server.storage_options
+    values = make(f"{bucket}/x.zarr", "a", shards=(4, 6), dimension_names=["y", "x"], storage_options=options)
+    for target in (f"{bucket}/refs.json", f"{bucket}/refs.parquet"):
+        to_references(f"{bucket}/x.zarr", target, storage_options=options)
+        opened = cm.open_array(target, "a", storage_options=options)  # the credentials serve both
         np.testing.assert_array_equal(opened[...], values)
-        peer = fsspec.filesystem("reference", fo=str(tmp_path / "refs.json"), remote_protocol="http")
-        assert peer.cat_file("a/0.0") == opened.store.get("a/0.0")
-
-    def test_a_key_costs_a_request_for_its_size(self, http_server, tmp_path):
-        pytest.importorskip("aiohttp")
-        make(http_server.folder / "x", format="zarr2")
-        array = cm.open_array(f"{http_server.url}/x", "a b")
-        http_server.log.clear()
-        to_references(array, (tmp_path / "refs.json", "a"))
-        assert sorted(path for _, path, _ in http_server.log) == [f"x/a b/{i}.{j}" for i in range(4) for j in range(2)]
-
-
-class TestS3:
-    def test_a_set_beside_its_source(self, s3_server):
-        pytest.importorskip("s3fs")
-        pytest.importorskip("pyarrow")
-        bucket, options = s3_server.new_bucket(), s3_server.storage_options
-        values = make(f"{bucket}/x.zarr", "a", shards=(4, 6), dimension_names=["y", "x"], storage_options=options)
-        for target in (f"{bucket}/refs.json", f"{bucket}/refs.parquet"):
-            to_references(f"{bucket}/x.zarr", target, storage_options=options)
-            opened = cm.open_array(target, "a", storage_options=options)  # the credentials serve both
-            np.testing.assert_array_equal(opened[...], values)
-        both = concat_references(
-            [f"{bucket}/refs.json"] * 2, dim="y", target=f"{bucket}/both.json", storage_options=options
-        )
-        np.testing.assert_array_equal(both["a"][...], np.concatenate([values, values]))
+    both = concat_references(
+        [f"{bucket}/refs.json"] * 2, dim="y", target=f"{bucket}/both.json", storage_options=options
+    )
+    np.testing.assert_array_equal(both["a"][...], np.concatenate([values, values]))
 
 
 def test_a_set_is_not_written_into_where_a_file_and_a_folder_may_have_one_name(s3_server, tmp_path):

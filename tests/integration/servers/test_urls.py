@@ -36,19 +36,12 @@ def test_http_without_listing(http_server, fmt):
         np.testing.assert_array_equal(group["g/h/b"][...], VALUES)
 
 
-def test_a_failing_server_is_no_missing_node(http_server):
-    documents = {
-        "zarr2": "top/.zarray",
-        "zarr3": "top/zarr.json",
-        "zarr3-draft": "meta/top.array.json",
-        "n5": "top/attributes.json",
-    }
-    for fmt, document in documents.items():
-        fill(http_server.folder / fmt, fmt)
-        http_server.status[f"{fmt}/{document}"] = 403
-        with pytest.raises(StoreError) as caught:
-            cm.open(f"{http_server.url}/{fmt}", "top")
-        assert not isinstance(caught.value, NodeNotFound)
+@pytest.mark.parametrize(("fmt", "document"), [("zarr3", "top/zarr.json"), ("zarr3-draft", "meta/top.array.json")])
+def test_a_failing_server_is_no_missing_node(http_server, fmt, document):
+    fill(http_server.folder, fmt)
+    http_server.status[document] = 403
+    with pytest.raises(StoreError, match="403"):
+        cm.open(http_server.url, "top")
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ class Refusing(FarStore):
     def _before(self, method, key, byte_range=None):
         if key == self.bad and method in {"set", "set_if"}:
             raise StoreError(url=self.url, key=key, reason="refused")
+        super()._before(method, key, byte_range)
 
 
 def far_store():

@@ -49,27 +49,19 @@ def test_a_snapshot_that_cannot_be_read_is_not_an_absent_node(place):
         store.get("a/zarr.json")
 
 
+KEYS, ANONYMOUS = {"access_key_id": "k", "secret_access_key": "s"}, {"region": None, "anonymous": True}
+SERVER = {"endpoint_url": "http://localhost:1"}
+
+
 @cases(
     ("options", "expected"),
     [
         ({}, {"region": None, "from_env": True}),
-        ({"anon": True}, {"region": None, "anonymous": True}),
-        (
-            {"key": "k", "secret": "s", "client_kwargs": {"region_name": "eu-west-1"}},
-            {"region": "eu-west-1", "access_key_id": "k", "secret_access_key": "s"},
-        ),
-        (
-            {"anon": True, "endpoint_url": "http://localhost:1"},
-            {
-                "region": None,
-                "anonymous": True,
-                "endpoint_url": "http://localhost:1",
-                "allow_http": True,
-                "force_path_style": True,
-            },
-        ),
-        ({"access_key_id": "k", "secret_access_key": "s"}, {"region": None, "access_key_id": "k", "secret_access_key": "s"}),
+        ({"anon": True}, ANONYMOUS),
+        ({"key": "k", "secret": "s", "client_kwargs": {"region_name": "eu-west-1"}}, KEYS | {"region": "eu-west-1"}),
+        ({"anon": True} | SERVER, ANONYMOUS | SERVER | {"allow_http": True, "force_path_style": True}),
+        (KEYS, KEYS | {"region": None}),
     ],
-)  # fmt: skip
+)
 def test_options_of_s3fs_are_translated(options, expected):
     assert _s3_options(options) == expected
