@@ -3,24 +3,12 @@
 import shutil
 
 import pytest
+from support.recording import FailingStore, UnfencedStore
 
 import chunkmill as cm
 from chunkmill.checks import doctor as module
 from chunkmill.checks.doctor import doctor
-from chunkmill.errors import StoreError
 from chunkmill.stores.memory import MemoryStore
-
-
-class ByLockAlone(MemoryStore):
-    compares_versions = False
-
-
-class OnlyRead(MemoryStore):
-    def set(self, key, value):
-        raise StoreError(url=self.url, key=key, reason="denied")
-
-    def set_if(self, key, value, version):
-        raise StoreError(url=self.url, key=key, reason="denied")
 
 
 def test_a_safe_store_has_no_findings_and_nothing_stays(store):
@@ -32,8 +20,8 @@ def test_a_safe_store_has_no_findings_and_nothing_stays(store):
     assert report.store.read_seconds >= 0
 
 
-def test_a_store_that_compares_no_versions_is_unsafe():
-    report = doctor(ByLockAlone())
+def test_a_store_that_compares_no_versions_is_unsafe(store):
+    report = doctor(UnfencedStore(store))
     assert not report.ok
     assert report.store.compares_versions is False
     (finding,) = report.findings
@@ -41,8 +29,8 @@ def test_a_store_that_compares_no_versions_is_unsafe():
     assert "lock" in finding.what
 
 
-def test_a_store_that_cannot_be_written_is_an_error_and_is_read():
-    report = doctor(OnlyRead())
+def test_a_store_that_cannot_be_written_is_an_error_and_is_read(store):
+    report = doctor(FailingStore(store, 1, ["set", "set_if"]))
     assert [each.kind for each in report.findings] == ["error"]
     assert report.store.writable is False
     assert report.store.read_seconds is not None

@@ -24,24 +24,21 @@ def test_a_group_is_no_source(tmp_path):
         cm.plan_transform(np.exp, str(tmp_path / "a.zarr"), str(tmp_path / "b.zarr"))
 
 
-def test_a_function_that_fails_for_the_small_block_names_the_way_out():
+def picky(block):
+    if block.max() == 1:
+        raise ValueError("all ones")
+    return block
+
+
+@cases(("function", "said", "hint"), [
+    (picky, "all ones", ["the function was called for a small block of ones, to learn its dtype: give dtype="]),
+    (lambda block: (block, block), "2 blocks for 1 targets", []),
+])  # fmt: skip
+def test_a_function_that_fails_for_the_small_block_names_the_way_out(function, said, hint):
     a = cm.create_array(MemoryStore(), "a", shape=(8, 8), dtype="f4", chunks=(4, 4))
-
-    def picky(block):
-        if block.max() == 1:
-            raise ValueError("all ones")
-        return block
-
-    with pytest.raises(TransformError, match="all ones") as caught:
-        cm.plan_transform(picky, a, (MemoryStore(), "b"))
-    assert "give dtype=" in caught.value.__notes__[0]
-
-
-def test_what_the_function_returns_for_the_small_block_is_named_without_that_hint():
-    a = cm.create_array(MemoryStore(), "a", shape=(8, 8), dtype="f4", chunks=(4, 4))
-    with pytest.raises(TransformError, match="2 blocks for 1 targets") as caught:
-        cm.plan_transform(lambda block: (block, block), a, (MemoryStore(), "b"))
-    assert not hasattr(caught.value, "__notes__")
+    with pytest.raises(TransformError, match=said) as caught:
+        cm.plan_transform(function, a, (MemoryStore(), "b"))
+    assert getattr(caught.value, "__notes__", []) == hint
 
 
 @cases("function", [

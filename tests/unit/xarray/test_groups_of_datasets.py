@@ -122,16 +122,16 @@ def test_consolidated_metadata_are_never_stale(url, name):
         assert (back.sizes["time"], back.title, "w" in back) == (7, "new", True)
 
 
-@pytest.mark.parametrize("name", ["zarr2", "zarr3"])
-def test_not_consolidated(url, name):
-    write_dataset(series(), url, format=name, consolidated=False)
+@pytest.mark.parametrize(("name", "path"), [("zarr2", ""), ("zarr3", "g")])
+def test_not_consolidated(url, name, path):
+    write_dataset(series(), url, path, format=name, consolidated=False)
     with pytest.raises(MetadataError, match="consolidated"):
         cm.open_group(url, consolidated=True)
-    write_dataset(series(2, "2000-01-06"), url, append_dim="time")
+    write_dataset(series(2, "2000-01-06"), url, path, append_dim="time")
     with pytest.raises(MetadataError, match="consolidated"):
         cm.open_group(url, consolidated=True)
-    write_dataset(series(2, "2000-01-08"), url, append_dim="time", consolidated=True)
-    xr.testing.assert_identical(read_by_xarray(url, consolidated=True).load(), series(9))
+    write_dataset(series(2, "2000-01-08"), url, path, append_dim="time", consolidated=True)
+    xr.testing.assert_identical(read_by_xarray(url, group=path or None, consolidated=True).load(), series(9))
 
 
 @pytest.mark.parametrize("name", ["zarr2", "zarr3"])

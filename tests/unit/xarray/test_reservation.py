@@ -1,13 +1,12 @@
 """Datasets that are written at the same time, and after a writer died."""
 
-import os
-
 import dask
 import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
 from support.cases import cases
+from support.recording import Died, DyingStore
 
 import chunkmill as cm
 from chunkmill.errors import DatasetError, JobError, NodeExists
@@ -125,45 +124,19 @@ def test_an_append_that_was_planned_before_another_ended_is_refused(store, monke
     assert stored(store, "g") == [0, 1, 2, 3, 4, 5]
 
 
-class Dying(MemoryStore):
-    """A store whose writer dies before it writes the n-th document."""
-
-    n_left = 10**9
-
-    def set_if(self, key, value, version):
-        if not key.startswith(".chunkmill"):
-            self.n_left -= 1
-            if self.n_left < 0:
-                raise SystemExit
-        return super().set_if(key, value, version)
-
-    def dead(self):
-        """Return what is left, with the writer's reservation but not its process."""
-        left = MemoryStore()
-        for key in self.list_prefix(""):
-            left.set(key, self.get(key).replace(b'"pid": %d' % os.getpid(), b'"pid": 999999999'))
-        return left
-
-
 @cases("fmt", FORMATS)
 @cases("path", ["", "g"])
 def test_what_a_dead_writer_published_is_not_in_the_way_of_its_repetition(fmt, path, monkeypatch):
-    monkeypatch.setattr("chunkmill.journal.journal.CHECK_SECONDS", 0.0)
-    for n in range(20):
-        store = Dying()
-        store.n_left = n
-        with monkeypatch.context() as patch:
-            patch.setattr("chunkmill.nodes.target.Target.take_back", lambda *_: None)
-            patch.setattr("chunkmill.journal.lease._release", lambda *_, **__: None)
-            patch.setattr("chunkmill.journal.heartbeat.Heartbeat.end", lambda _: None)
-            try:
-                cm.write_dataset(dataset(), store, path, format=fmt)
-            except SystemExit:
-                pass
-            else:
-                break
-        left = store.dead()
-        assert [problem.path for problem in cm.check(left).problems if problem.kind in {"unfinished", "leftover"}]
+    monkeypatch.setattr(heartbeat, "is_live", lambda _: False)
+    for n in range(1, 40):
+        left = MemoryStore()
+        try:
+            cm.write_dataset(dataset(), DyingStore(left, n, error=Died), path, format=fmt)
+        except Died:
+            pass
+        else:
+            break
+        assert {problem.kind for problem in cm.check(left).problems} & {"unfinished", "leftover"}
         try:
             cm.write_dataset(dataset(4, 100), left, path, format=fmt)
         except NodeExists:  # all was there but for the consolidated metadata
@@ -171,7 +144,7 @@ def test_what_a_dead_writer_published_is_not_in_the_way_of_its_repetition(fmt, p
         else:
             assert stored(left, path) == [100, 101, 102, 103]
             assert unfinished_jobs(left) == []
-    assert n > 2
+    assert n > 8
 
 
 def test_nodes_of_others_below_a_folder_without_a_document_are_left_alone(store):
