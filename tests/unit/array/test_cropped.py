@@ -24,9 +24,7 @@ REGIONS = [(slice(4, 16), slice(3, 9)), (slice(1, 17), slice(2, 13)), (slice(5, 
 @cases("region", REGIONS)
 def test_a_region_is_read_as_an_array_of_its_own(layout, region):
     values = np.arange(1, 17 * 13 + 1, dtype="u2").reshape(17, 13)
-    array = create_array(
-        f"memory://cropped-{layout}", shape=values.shape, dtype="u2", **LAYOUTS[layout], overwrite=True
-    )
+    array = create_array(MemoryStore(), shape=values.shape, dtype="u2", **LAYOUTS[layout])
     array[...] = values
     part = array.stored.crop(region)
     assert np.array_equal(Array(part)[...], values[region])
@@ -39,7 +37,7 @@ def test_a_region_is_read_as_an_array_of_its_own(layout, region):
 
 
 def test_a_chunk_is_cut_at_either_end_or_both():
-    array = create_array("memory://cropped-ends", shape=(12,), dtype="u1", chunks=(5,), overwrite=True).stored
+    array = create_array(MemoryStore(), shape=(12,), dtype="u1", chunks=(5,)).stored
     cut = {}
     for region in ((5, 10), (5, 12), (0, 12), (4, 12), (5, 9), (6, 8), (0, 3)):
         keys = array.crop((slice(*region),)).write_layout
@@ -49,9 +47,7 @@ def test_a_chunk_is_cut_at_either_end_or_both():
 
 
 def test_listings_count_from_the_region():
-    array = create_array(
-        "memory://cropped-listed", shape=(40, 40), dtype="u1", chunks=(2, 2), shards=(8, 8), overwrite=True
-    )
+    array = create_array(MemoryStore(), shape=(40, 40), dtype="u1", chunks=(2, 2), shards=(8, 8))
     array[16:18, 20:22] = 1  # chunk (8, 10) in shard (2, 2)
     array[0, 0] = 1  # outside
     part = array.stored.crop((slice(10, 40), slice(4, 36)))
@@ -67,7 +63,7 @@ def test_runs_are_kept_from_the_region_on():
 
 
 def test_a_region_travels_and_has_a_token_of_its_own():
-    array = create_array("memory://cropped-token", shape=(9, 4), dtype="i4", chunks=(4, 4), overwrite=True)
+    array = create_array(MemoryStore(), shape=(9, 4), dtype="i4", chunks=(4, 4))
     array[...] = np.arange(36).reshape(9, 4)
     region = (slice(3, 8), slice(0, 4))
     part = array.stored.crop(region)
@@ -82,7 +78,7 @@ def test_a_region_travels_and_has_a_token_of_its_own():
 
 
 def test_all_of_an_array_is_the_array():
-    array = create_array("memory://cropped-all", shape=(9,), dtype="i4", overwrite=True)
+    array = create_array(MemoryStore(), shape=(9,), dtype="i4")
     assert array.stored.crop((slice(0, 9),)) is array.stored
     assert array.stored.region is None
 

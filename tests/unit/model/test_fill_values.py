@@ -115,9 +115,7 @@ def test_v3_structured_values():
     found = fill_values.parse_v3(value, dtype, key="")
     assert bits(found) == "4523c17f0201"
     assert fill_values.emit_v3(found, dtype) == value
-    assert (
-        bits(fill_values.parse_v3("f8EjRQEC", dtype, key="", order="big")) == "4523c17f0201"
-    )  # zarr-python 3.0 and 3.1
+    assert bits(fill_values.parse_v3("f8EjRQEC", dtype, key="", order="big")) == bits(found)  # zarr-python 3.0 and 3.1
     for bad in ({"a": 1}, {"a": 1, "b": {"c": 1}, "x": 1}, {"a": 1, "b": 1}, {"a": 1, "b": {"c": -1}}, "AQ==", 3, None):
         with pytest.raises(MetadataError):
             fill_values.parse_v3(bad, dtype, key="")
@@ -137,13 +135,9 @@ def test_v3_refuses(dtype, value):
 
 
 def test_v2_has_no_nan_payloads_and_says_so():
-    for value in (
-        from_bits(0x7FC12345, "f4"),
-        from_bits(0xFFC00000, "f4"),
-        np.array([0x7FC12345, 0], "u4").view("c8")[0],
-    ):
+    for number, dtype in ((0x7FC12345, "f4"), (0xFFC00000, "f4"), (0x7FC12345, "c8")):
         with pytest.raises(UnsupportedFeature, match="payload"):
-            fill_values.emit_v2(value, value.dtype)
+            fill_values.emit_v2(from_bits(number, dtype), np.dtype(dtype))
 
 
 def test_the_usual_nan_is_a_name():

@@ -1,6 +1,7 @@
 """Reference sets in columns: every spelling of a key comes back, what is large stays small."""
 
 import pickle
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from support.cases import cases
 
 from chunkmill.errors import MetadataError
+from chunkmill.model import reference_builder
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import Reference, split_key
 
@@ -26,6 +28,15 @@ SPLITS = [
 @cases(("key", "expected"), SPLITS)
 def test_split(key, expected):
     assert split_key(key) == expected
+
+
+@contextmanager
+def forms(few, loose):
+    """Let so few keys of one form make a table."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reference_builder, "_FEW", few)
+        patch.setattr(reference_builder, "_LOOSE", loose)
+        yield
 
 
 def built(entries):
@@ -75,14 +86,8 @@ entries = st.one_of(
 @given(st.dictionaries(keys, entries, max_size=60), st.integers(1, 50))
 def test_every_key_comes_back(wanted, few):
     """Whatever the keys look like, and however many of them share a form, the set is a dict."""
-    import chunkmill.model.reference_builder as module
-
-    before = module._FEW, module._LOOSE
-    module._FEW, module._LOOSE = min(few, 3), few
-    try:
+    with forms(min(few, 3), few):
         references = built(wanted)
-    finally:
-        module._FEW, module._LOOSE = before
     expected = {key: Reference(None, data=v) if isinstance(v, bytes) else Reference(*v) for key, v in wanted.items()}
     assert {key: references.locate(key) for key in wanted} == expected
     assert sorted(references.keys()) == sorted(wanted)
@@ -99,11 +104,7 @@ def test_every_key_comes_back(wanted, few):
 
 @given(st.lists(st.tuples(keys, st.integers(0, 100)), max_size=80), st.integers(1, 20))
 def test_the_last_of_equal_keys_counts(added, few):
-    import chunkmill.model.reference_builder as module
-
-    before = module._FEW, module._LOOSE
-    module._FEW, module._LOOSE = 2, few
-    try:
+    with forms(2, few):
         builder = ReferenceBuilder()
         for key, offset in added:
             builder.add(key, "u", offset, 1)
@@ -111,8 +112,6 @@ def test_the_last_of_equal_keys_counts(added, few):
         expected = dict(added)
         rows = [(key, ("u", offset, 1)) for key, offset in expected.items()]
         assert built(dict(rows)).fingerprint == built(dict(rows[::-1])).fingerprint
-    finally:
-        module._FEW, module._LOOSE = before
     assert {key: references.locate(key).offset for key in expected} == expected
     assert len(references) == len(expected)
 

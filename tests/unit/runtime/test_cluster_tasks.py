@@ -1,6 +1,5 @@
 """Tasks of a cluster: workers that went away, tasks that end in silence, blocks that it holds, machines that sync."""
 
-import os
 import threading
 import time
 import warnings
@@ -12,7 +11,6 @@ import pytest
 import xarray as xr
 from distributed import Client, LocalCluster, SchedulerPlugin
 from support.clusters import cluster_of
-from support.machines import on_other_machines
 
 import chunkmill as cm
 from chunkmill.dask_arrays.as_dask import open_or_compute
@@ -69,29 +67,39 @@ def test_a_cluster_that_lost_its_workers_is_named_once(client):
     assert sorted(results) == [0, 2, 8, 18, 32]
 
 
-def test_a_cluster_that_is_restarted_ends_a_job_with_one_error():
-    """Dask's FutureCancelledError names a key, and no way out."""
-    with LocalCluster(**ONE) as cluster, Client(cluster) as client:
-        restart = threading.Timer(0.5, client.restart)
-        restart.start()
-        with pytest.raises(JobError, match=r"has cancelled its tasks \(scheduler-restart\).*the same call resumes"):
-            Scheduler().run("waits", pause, 2.0, [(i,) for i in range(3)], ENDED.append)
-        restart.join()
+BEGUN = threading.Event()
 
 
-def pause(seconds, _):
+def begin_and_pause(seconds, _):
+    BEGUN.set()
     time.sleep(seconds)
 
 
-def end_worker(*_):
-    os._exit(1)
+async def lose_workers(dask_scheduler):
+    for address in list(dask_scheduler.workers):
+        await dask_scheduler.remove_worker(address, stimulus_id="died")
 
 
-def test_a_task_that_ends_every_worker_names_the_bounds_to_lower():
-    allowed = dask.config.set({"distributed.scheduler.allowed-failures": 0})
-    lower = pytest.raises(JobError, match=r"^ends: each worker that ran its task .* died.*resumes.*max_mem=.*block=")
-    with allowed, LocalCluster(**ONE) as cluster, Client(cluster), lower:
-        Scheduler().run("ends", end_worker, None, [(1,)], ENDED.append)
+RESTARTED = r"has cancelled its tasks \(scheduler-restart\).*the same call resumes"
+DIED = r"^waits: each worker that ran its task .* died.*resumes.*max_mem=.*block="
+
+
+@pytest.mark.parametrize("said", [RESTARTED, DIED], ids=["restarted", "died"])
+def test_a_cluster_that_loses_what_runs_ends_a_job_with_one_error(client, said):
+    """Dask's names a key, and no way out."""
+
+    def lose():
+        if BEGUN.wait(30):
+            client.restart(wait_for_workers=False) if said is RESTARTED else client.run_on_scheduler(lose_workers)
+
+    client.cluster.scheduler.allowed_failures = 0
+    client.cluster.scale(1)
+    BEGUN.clear()
+    losing = threading.Thread(target=lose)
+    losing.start()
+    with pytest.raises(JobError, match=said):
+        Scheduler().run("waits", begin_and_pause, 0.5, [(i,) for i in range(3)], ENDED.append)
+    losing.join()
 
 
 def test_an_error_is_raised_at_once_and_the_others_are_cancelled(client, monkeypatch):
@@ -123,13 +131,13 @@ class MostKnown(SchedulerPlugin):
 
 def test_what_a_scheduler_knows_does_not_grow_with_the_number_of_waves(client, monkeypatch):
     """Nor does its memory, then."""
-    monkeypatch.setattr(scheduling, "_WAVE", 50)
+    monkeypatch.setattr(scheduling, "_WAVE", 20)
     monkeypatch.setattr(cluster_tasks, "_GATHER_SECONDS", 0.01)
     client.cluster.scale(1)
     most = MostKnown(client.cluster.scheduler)
     client.cluster.scheduler.add_plugin(most)
-    Scheduler().run("squares", square, 2, ((i,) for i in range(50 * 10)), lambda _: None)
-    assert 50 <= most.n_tasks <= 200  # two waves, and what the client has released a moment before
+    Scheduler().run("squares", square, 2, ((i,) for i in range(20 * 10)), lambda _: None)
+    assert 20 <= most.n_tasks <= 80  # two waves, and what the client has released a moment before
     assert most.n_groups == 1
 
 
@@ -202,18 +210,41 @@ def test_nobody_is_asked_in_vain(store, ran):
     sync_other_machines([store], Unasked(), "convert", ran)
 
 
+PRELOAD = """
+import os
+
+from chunkmill.runtime import cluster_tasks as machines
+from chunkmill.stores import local, posix_file
+
+
+def logged(directory):
+    posix_file.sync_file_system(directory)
+    with open({log!r}, "a") as file:
+        file.write(f"{{os.getpid()}}|{{directory}}|{{os.path.exists({document!r})}}\\n")
+
+
+machines.origin = lambda: (f"machine-{{os.getpid()}}", "", "")
+local.sync_file_system = logged
+"""
+"""Lets workers take themselves for processes of other machines, and say when they sync what, and what was there."""
+
+
 @pytest.mark.slow
 def test_each_machine_syncs_before_the_documents_are_published(tmp_path):
     """The client's `syncfs` reached its own machine alone."""
     cm.to_store(X, tmp_path / "source.zarr", chunks=(10, 10))
     document = tmp_path / "target" / "attributes.json"
-    preload, synced = on_other_machines(tmp_path, document)
-    with cluster_of(2, preload=preload):
+    log = tmp_path / "synced"
+
+    def synced():
+        return [line.split("|") for line in log.read_text().splitlines()]
+
+    with cluster_of(2, preload=PRELOAD.format(log=str(log), document=str(document))) as client:
         cm.convert(tmp_path / "source.zarr", tmp_path / "target", format="n5", chunks=(10, 10))
         found = synced()
         assert len({pid for pid, _, _ in found}) == 2, found
         assert {place for _, place, _ in found} == {str(tmp_path / "target")}
-        assert not any(was_published for *_, was_published in found), found
+        assert {was_published for *_, was_published in found} == {"False"}, found
         np.testing.assert_array_equal(cm.open_array(tmp_path / "target")[...], X)
         blocks = da.from_array(X, chunks=(10, 40))
         cm.to_store(blocks, tmp_path / "written", chunks=(10, 10), format="n5", resume=True)
@@ -223,20 +254,13 @@ def test_each_machine_syncs_before_the_documents_are_published(tmp_path):
         cm.to_store(-blocks, tmp_path / "written", chunks=(10, 10), format="n5", mode="w")
         assert [place for _, place, _ in synced()[len(found) + len(resumed) :]] == [str(tmp_path / "written")]
         np.testing.assert_array_equal(cm.open_array(tmp_path / "written")[...], -X)
-
-
-@pytest.mark.slow
-def test_machines_without_a_worker_are_named(tmp_path):
-    preload, synced = on_other_machines(tmp_path, tmp_path / "none")
-    with cluster_of(1, preload=preload) as client:
-        (worker,) = client.run(int)
-        (name,) = client.run(machine).values()
-        ran = {name: {worker}, "third": {"tcp://gone:1"}}
+        # a machine that has no worker any more is named
+        (worker, name), *_ = client.run(machine).items()
+        ran, before = {name: {worker}, "third": {"tcp://gone:1"}}, len(synced())
+        stores = [LocalStore(tmp_path), MemoryStore(), LocalStore(tmp_path / "other")]
         with pytest.warns(UserWarning, match=r"^convert: what workers wrote to .* that are gone \(tcp://gone:1\) was"):
-            sync_other_machines(
-                [LocalStore(tmp_path), MemoryStore(), LocalStore(tmp_path / "other")], client, "convert", ran
-            )
-    assert len(synced()) == 2  # of each store that has files
+            sync_other_machines(stores, client, "convert", ran)
+        assert len(synced()) - before == 2  # of each store that has files
 
 
 def test_text_of_variable_length_is_refused():

@@ -156,7 +156,7 @@ def test_memory_as_configured_or_given():
 def test_it_is_this_process_alone():
     """Not the parent's, which a process that is spawned is told by getrusage."""
     peak_memory()  # what is found once may grow
-    held = np.ones(256 << 20, np.uint8)
+    held = np.ones(64 << 20, np.uint8)
     script = "from chunkmill.runtime.worker_memory import peak_memory as p; print(p())"
     child = int(subprocess.run([sys.executable, "-c", script], check=True, capture_output=True).stdout)
     assert child > 1 << 20
