@@ -16,6 +16,18 @@ import dask
 from distributed import Client, LocalCluster
 
 
+class FakeClient:
+    """A client of a cluster without futures that end, of which `identity` tells."""
+
+    status, asynchronous = "running", False
+
+    def __init__(self, identity):
+        self.identity, self.scheduler = identity, self
+
+    def sync(self, function, **options):
+        return function(**options)
+
+
 @contextlib.contextmanager
 def cluster_of(
     n_workers: int = 2, n_threads: int = 1, config: dict[str, Any] | None = None, **options: Any

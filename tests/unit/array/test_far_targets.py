@@ -95,23 +95,19 @@ def test_blocks_of_many_keys():
 
 
 def test_behind_ends_with_what_it_began():
-    begun = []
+    begun, n_threads = [], threading.active_count()
 
     def slow(i):
         begun.append(i)
         time.sleep(0.01)
-        if i + 0 == 1:
-            raise ValueError(i)
+        return 1 // (i - 1)
 
-    def call(numbers):
+    def call():
         with BackgroundCalls(2) as behind:
-            for i in numbers:
+            for i in range(100):
                 behind.call(slow, i)
 
-    n_threads = threading.active_count()
-    with pytest.raises(ValueError, match="1"):
-        call(range(100))
+    with pytest.raises(ZeroDivisionError):
+        call()
     assert len(begun) < 10
-    with pytest.raises(TypeError, match="str"):
-        call([0, *"ab", 0])
     assert threading.active_count() == n_threads

@@ -2,8 +2,6 @@
 
 import json
 import pickle
-from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
 
 import pytest
 from support.cases import cases
@@ -33,18 +31,6 @@ class TestChange:
         node.del_attributes("old")
         assert "old" not in cm.open(store, path).attributes
         assert node.attrs == node.attributes
-
-    def test_many_at_once(self, fmt, path):
-        store, start = make(fmt), Barrier(8)
-
-        def change(i):
-            node = cm.open(store, path, mode="r+")
-            start.wait()
-            node.update_attributes({f"k{i}": i})
-
-        with ThreadPoolExecutor(8) as pool:
-            assert not any(pool.map(change, range(8)))
-        assert {f"k{i}": i for i in range(8)}.items() <= cm.open(store, path).attributes.items()
 
     def test_not_in_memory_alone(self, fmt, path):
         node = cm.open(make(fmt, old=1), path, mode="r+")

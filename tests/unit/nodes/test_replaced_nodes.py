@@ -12,7 +12,7 @@ from support.recording import DeletingStore
 from support.systems import NEEDS_POSIX_NAMES
 
 import chunkmill as cm
-from chunkmill.errors import ChunkmillError, JobError, NodeExists
+from chunkmill.errors import JobError, NodeExists
 from chunkmill.formats.registry import get_format
 from chunkmill.journal.lease import check_no_job, leased
 from chunkmill.model.metadata import GroupMetadata
@@ -37,13 +37,13 @@ STORES = {"directory": lambda at: LocalStore(at / "store"), "memory": lambda _: 
 
 
 @pytest.fixture(params=STORES)
-def make_keeping(request, tmp_path):
-    return lambda: STORES[request.param](tmp_path)
+def keeping(request, tmp_path):
+    return STORES[request.param](tmp_path)
 
 
 @pytest.fixture(params=[*STORES, "deleting"])
-def make_store(request, tmp_path):
-    return lambda: STORES.get(request.param, lambda _: DeletingStore())(tmp_path)
+def any_store(request, tmp_path):
+    return STORES.get(request.param, lambda _: DeletingStore())(tmp_path)
 
 
 PLACES = [("zarr2", ""), ("zarr3", "g/a"), ("n5", "a"), ("zarr3-draft", "")]
@@ -51,8 +51,8 @@ PLACES = [("zarr2", ""), ("zarr3", "g/a"), ("n5", "a"), ("zarr3-draft", "")]
 
 
 @pytest.mark.parametrize(("fmt", "path"), PLACES)
-def test_the_old_stays_until_the_new_is_whole(make_keeping, fmt, path, tmp_path):
-    store, seen = make_keeping(), []
+def test_the_old_stays_until_the_new_is_whole(keeping, fmt, path, tmp_path):
+    store, seen = keeping, []
     cm.to_store(OLD, store, path, chunks=(2, 2), format=fmt, attributes={"old": 1})
     before = sorted(store.list_prefix(""))
     with pytest.raises(RuntimeError, match="broken"):
@@ -73,8 +73,8 @@ def test_the_old_stays_until_the_new_is_whole(make_keeping, fmt, path, tmp_path)
 
 
 @pytest.mark.parametrize(("fmt", "path"), [*PLACES, ("zarr3-draft", "g/a")])
-def test_nothing_of_the_old_shines_through(make_store, fmt, path):
-    store = make_store()
+def test_nothing_of_the_old_shines_through(any_store, fmt, path):
+    store = any_store
     cm.to_store(OLD + 1, store, path, chunks=(2, 2), format=fmt, attributes={"old": 1})
     cm.to_store(np.zeros((4, 5), "i8"), store, path, chunks=(2, 2), format=fmt, mode="w")
     assert not cm.open_array(store, path)[...].any()
@@ -86,8 +86,8 @@ def test_nothing_of_the_old_shines_through(make_store, fmt, path):
     assert list(cm.open_group(store, path)) == []
 
 
-def test_a_graph_that_is_computed_later(make_keeping):
-    store = make_keeping()
+def test_a_graph_that_is_computed_later(keeping):
+    store = keeping
     cm.to_store(OLD, store, "a", chunks=(2, 2))
     broken = cm.to_store(NEW.map_blocks(fail, dtype="f8"), store, "a", mode="w", compute=False)
     with pytest.raises(RuntimeError, match="broken"):
@@ -102,8 +102,8 @@ def test_a_graph_that_is_computed_later(make_keeping):
     assert not [key for key in store.list_prefix("") if "chunkmill" in key]
 
 
-def test_what_a_repair_deletes_before_the_last_step_is_not_put_in_place(make_keeping, monkeypatch):
-    store, own = make_keeping(), target.leased
+def test_what_a_repair_deletes_before_the_last_step_is_not_put_in_place(keeping, monkeypatch):
+    store, own = keeping, target.leased
     cm.to_store(OLD, store, "a", chunks=(2, 2))
     later = cm.to_store(NEW, store, "a", mode="w", compute=False)
 
@@ -117,25 +117,19 @@ def test_what_a_repair_deletes_before_the_last_step_is_not_put_in_place(make_kee
     np.testing.assert_array_equal(cm.open_array(store, "a")[...], OLD)
 
 
-@pytest.mark.parametrize("how", ["now", "later", "resume", "convert"])
-def test_a_node_that_does_not_open_stays(make_keeping, how):
-    store, source = make_keeping(), MemoryStore()
-    cm.to_store(OLD, store, "a", chunks=(2, 2), codecs="gzip")
-    cm.to_store(NEW, source, "x", chunks=(2, 3), codecs="gzip")
+@pytest.mark.parametrize("how", ["now", "later", "resume"])
+def test_a_node_that_does_not_open_stays(keeping, how):
+    store = keeping
+    cm.to_store(OLD, store, "a", chunks=(2, 2))
     store.set("a/zarr.json", b'{"zarr_format": 3, "node_type": "arr')
     before = {key: store.get(key) for key in store.list_prefix("a/")}
 
     def replace(new):
-        if how == "convert":
-            source.set("x/c/0/1", b"torn" if new is not NEW else source.get("x/c/0/0"))
-            plan = cm.plan_convert((source, "x"), (store, "a"), format="zarr3", codecs="raw", overwrite=True)
-            plan.run(resume=new is not NEW)
-        else:
-            resume = how == "resume" and new is not NEW
-            written = cm.to_store(new, store, "a", mode="w", resume=resume, compute=how != "later")
-            written.compute() if how == "later" else None
+        resume = how == "resume" and new is not NEW
+        written = cm.to_store(new, store, "a", mode="w", resume=resume, compute=how != "later")
+        written.compute() if how == "later" else None
 
-    with pytest.raises((RuntimeError, ChunkmillError), match=r"broken|gzip"):
+    with pytest.raises(RuntimeError, match="broken"):
         replace(NEW.map_blocks(fail, dtype="f8"))
     assert {key: store.get(key) for key in store.list_prefix("a/")} == before
     cm.check(store, repair=True)  # of an interrupted job
@@ -237,9 +231,9 @@ def test_a_directory_that_cannot_be_renamed(tmp_path, monkeypatch, kind, fmt, pa
 
 
 @pytest.mark.parametrize(("fmt", "path"), [("zarr2", ""), ("zarr3", "plate")])
-def test_nodes_below_folders_without_a_document_are_not_hidden(make_store, fmt, path):
+def test_nodes_below_folders_without_a_document_are_not_hidden(any_store, fmt, path):
     """TensorStore writes no documents of groups."""
-    store = make_store()
+    store = any_store
     cm.to_store(OLD, store, "plate/row/a", chunks=(2, 2), format=fmt)
     for name in ("zarr.json", ".zgroup", ".zattrs"):
         for folder in ("", "plate/", "plate/row/"):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from distributed import Client, LocalCluster, SchedulerPlugin
-from support.clusters import cluster_of
+from support.clusters import FakeClient, cluster_of
 
 import chunkmill as cm
 from chunkmill.dask_arrays.as_dask import open_or_compute
@@ -145,24 +145,6 @@ class Pending:
     status = "pending"
 
 
-class PausedCluster:
-    """A client of a cluster whose workers are paused; its futures never end."""
-
-    status = "running"
-    asynchronous = False
-
-    def __init__(self, paused=True):
-        self.paused = paused
-        self.scheduler = self
-
-    def sync(self, function, **options):
-        return function(**options)
-
-    def identity(self, n_workers=-1):
-        worker = {"status": "paused" if self.paused else "running", "memory_limit": 200 << 20}
-        return {"address": "tcp://x:1", "workers": {"tcp://y:2": worker | {"metrics": {"memory": 190 << 20}}}}
-
-
 def test_workers_are_asked_for_where_the_client_knows_none(client, monkeypatch):
     """A client asks for facts without workers every two seconds, and those took the place of what had been asked for."""
     without = {**client.scheduler_info(n_workers=-1), "workers": {}}
@@ -174,11 +156,12 @@ def test_paused_workers_are_named_with_their_memory(monkeypatch):
     """All workers paused for memory: the job said nothing, for ever."""
     monkeypatch.setattr(cluster_tasks, "_LOOK_SECONDS", 0.01)
     monkeypatch.setattr(cluster_tasks, "_PAUSED_SECONDS", 0.05)
-    client, said = PausedCluster(), []
+    worker, said = {"status": "paused", "memory_limit": 200 << 20, "metrics": {"memory": 190 << 20}}, []
+    client = FakeClient(lambda **_: {"address": "tcp://x:1", "workers": {"tcp://y:2": worker}})
 
     def waiting(text):
         said.append(text)
-        client.paused = False
+        worker["status"] = "running"
 
     def check():
         if said and not said[-1]:
@@ -195,10 +178,6 @@ def test_paused_workers_are_named_with_their_memory(monkeypatch):
 X = np.arange(1600).reshape(40, 40)
 
 
-class Unasked:
-    asynchronous = False
-
-
 @pytest.mark.parametrize(
     ("store", "ran"),
     [
@@ -207,7 +186,7 @@ class Unasked:
     ],
 )
 def test_nobody_is_asked_in_vain(store, ran):
-    sync_other_machines([store], Unasked(), "convert", ran)
+    sync_other_machines([store], FakeClient(lambda **_: pytest.fail("it was asked")), "convert", ran)
 
 
 PRELOAD = """

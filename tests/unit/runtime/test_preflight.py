@@ -1,10 +1,12 @@
 """Checks of workers before a job: what is needed, and who lacks it."""
 
 import pickle
+from contextlib import nullcontext
 from dataclasses import replace
 
 import dask
 import pytest
+from support.clusters import FakeClient
 
 import chunkmill as cm
 from chunkmill.errors import JobError
@@ -92,29 +94,16 @@ def test_workers_that_lack_the_same_have_one_line():
 def test_a_worker_that_died_is_left_out(dies):
     """The scheduler still knew it when the workers were asked; to connect to it timed out."""
 
-    class Client:
-        n_asked = 0
-        asynchronous = False
+    asked = []
 
-        @property
-        def scheduler(self):
-            return self
+    def identity(n_workers):
+        asked.append(n_workers)
+        return {"id": "s", "workers": ["b"] if dies and asked[1:] else ["a", "b"]}
 
-        def sync(self, function, **options):
-            return function(**options)
-
-        def identity(self, n_workers):
-            self.n_asked += 1
-            return {"id": "s", "workers": ["b"] if dies and self.n_asked > 1 else ["a", "b"]}
-
-        def run(self, function, workers, on_error):
-            return {"a": OSError("Timed out trying to connect"), "b": ("b", None)}
-
-    if dies:
-        check_client_workers(Client(), describe_needs("put it"))
-    else:
-        with pytest.raises(JobError, match="Timed out trying"):
-            check_client_workers(Client(), describe_needs("put it"))
+    client = FakeClient(identity)
+    client.run = lambda *_, **__: {"a": OSError("Timed out trying to connect"), "b": ("b", None)}
+    with nullcontext() if dies else pytest.raises(JobError, match="Timed out trying"):
+        check_client_workers(client, describe_needs("put it"))
 
 
 def test_writes_in_this_process_are_not_checked(array, monkeypatch):
