@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Container
+from pathlib import Path
 from typing import Any
 
 from golden.cases import Case, same, same_json
 from interop.known import reason
-from interop.peers import Read
+from interop.peers import READERS, Read
 
-__all__ = ["judge", "judge_all", "plain"]
+__all__ = ["complaint", "complaints", "judge", "plain"]
 
 
 def judge(read: Read, expected: Case) -> str:
@@ -35,18 +36,33 @@ def plain(value: Any) -> Any:
     return value
 
 
-def judge_all(peer: str, name: str, read: Callable[[], Read], expected: Case, *, may_read: bool = False) -> str:
+def complaint(peer: str, name: str, read: Read | Exception, expected: Case, *, may_read: bool = False) -> str:
     """Return what the test of this case must complain of: a failure that is not listed, a listed one that is none.
 
     The latter is none where the peer reads what is listed in some of its names: `may_read`.
     """
-    try:
-        wrong = judge(read(), expected)
-    except Exception as error:  # noqa: BLE001 - whatever a peer raises
-        wrong = f"refused: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    if isinstance(read, Exception):
+        wrong = f"refused: {type(read).__name__}: {' '.join(str(read).split())[:300]}"
+    else:
+        wrong = judge(read, expected)
     why = reason(peer, name)
     if wrong and not why:
         return f"{peer} on {name}: {wrong}"
     if why and not wrong and not may_read:
         return f"{peer} reads {name}: strike it off known.py ({why})"
     return ""
+
+
+def complaints(
+    store: Path, fmt: str, name: str, expected: Case, *, without: Container[str] = (), may_read: bool = False
+) -> list[str]:
+    """Return what is to be complained of the peers in this environment that know the format."""
+    found = []
+    for peer, (reader, formats) in READERS.items():
+        if fmt in formats and peer not in without:
+            try:
+                read: Read | Exception = reader(store, expected.path, fmt)
+            except Exception as error:  # noqa: BLE001 - whatever a peer raises
+                read = error
+            found.append(complaint(peer, name, read, expected, may_read=may_read))
+    return [each for each in found if each]
