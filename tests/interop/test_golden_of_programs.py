@@ -6,12 +6,12 @@ Made by ``tests/golden/generate_other_writers.py``; see PROVENANCE.md there.
 import warnings
 from pathlib import Path
 
-import numpy as np
 import pytest
 import tensorstore
 import xarray as xr
 import zarr
 from interop.peers import WARNINGS
+from interop.verdict import same_as_peer
 
 import chunkmill as cm
 from chunkmill.errors import UnsupportedFeature
@@ -26,18 +26,13 @@ def arrays_of(store):
     return {n: a for n, a in zarr.open_group(str(store), mode="r").members(max_depth=None) if isinstance(a, zarr.Array)}
 
 
-def same(found, wanted):
-    found, wanted = np.asarray(found), np.asarray(wanted)
-    return found.shape == wanted.shape and found.astype(object).tolist() == wanted.astype(object).tolist()
-
-
 @pytest.mark.parametrize("name", STORES)
 def test_all_arrays_are_listed_and_read_as_by_zarr_python(name):
     wanted = arrays_of(FOLDER / name)
     root = cm.open_group(FOLDER / name)
     found = {array.path: array for array in walk(root)}
     assert found.keys() == wanted.keys() != set()
-    assert all(same(found[path][...], wanted[path][...]) for path in wanted)
+    assert all(same_as_peer(found[path][...], wanted[path][...]) for path in wanted)
 
 
 def walk(group):
@@ -61,7 +56,7 @@ def test_copies_are_equal_for_zarr_python(name, fmt, tmp_path):
     assert cm.verify(FOLDER / name, tmp_path / "copy").equal
     wanted, found = arrays_of(FOLDER / name), arrays_of(tmp_path / "copy")
     assert found.keys() == wanted.keys()
-    assert all(same(found[path][...], wanted[path][...]) for path in wanted)
+    assert all(same_as_peer(found[path][...], wanted[path][...]) for path in wanted)
 
 
 def test_xarray_without_a_name(tmp_path):

@@ -11,6 +11,7 @@ import chunkmill as cm
 zarr = pytest.importorskip("zarr")
 pytest.importorskip("kerchunk")  # its codecs, of FITS and GRIB
 from interop.peers import references  # noqa: E402
+from interop.verdict import same_as_peer  # noqa: E402
 
 WILD = Path(__file__).parents[1] / "golden" / "references" / "wild"
 SETS = sorted(path.name for path in WILD.iterdir() if path.suffix in {".json", ".parquet"})
@@ -35,15 +36,6 @@ def read_as_peers(name, path):
     return np.asarray(zarr.open_array(references(WILD / name), path=path, mode="r", zarr_format=2)[...])
 
 
-def same(ours, theirs):
-    assert ours.shape == theirs.shape
-    if theirs.dtype.kind in "OT":
-        assert ours.tolist() == theirs.tolist()
-    else:
-        assert ours.dtype == theirs.dtype.newbyteorder("=")
-        assert ours.tobytes() == theirs.astype(ours.dtype).tobytes()
-
-
 @pytest.mark.parametrize("name", SETS)
 def test_as_fsspec_and_zarr_python(name, monkeypatch):
     if name.endswith(".parquet"):
@@ -57,7 +49,7 @@ def test_as_fsspec_and_zarr_python(name, monkeypatch):
             with pytest.raises(cm.ChunkmillError, match=REFUSED[name]):
                 np.asarray(cm.open_array(WILD / name, path)[...])
             continue
-        same(cm.open_array(WILD / name, path)[...], theirs)
+        assert same_as_peer(cm.open_array(WILD / name, path)[...], theirs)
         n_values += theirs.size
     assert n_values or name in REFUSED
 

@@ -7,11 +7,12 @@ from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from golden.cases import Case, same, same_json
 from interop.known import reason
 from interop.peers import READERS, Read
 
-__all__ = ["complaint", "complaints", "judge", "plain"]
+__all__ = ["complaint", "complaints", "judge", "plain", "same_as_peer"]
 
 
 def judge(read: Read, expected: Case) -> str:
@@ -34,6 +35,12 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
     return value
+
+
+def same_as_peer(found: Any, read: Any) -> bool:
+    """Whether our values are those of zarr-python, whose texts are of numpy's StringDType."""
+    read = np.asarray(read)
+    return same(found, read.astype(object if read.dtype.kind == "T" else read.dtype.newbyteorder("=")))
 
 
 def complaint(peer: str, name: str, read: Read | Exception, expected: Case, *, may_read: bool = False) -> str:
