@@ -17,11 +17,6 @@ from cases import CASES, Case  # noqa: E402
 # gzip headers hold the time of day: give them none, so that a second run writes the same bytes
 gzip.time = types.SimpleNamespace(time=lambda: 0.0)  # type: ignore[attr-defined]
 
-__all__ = [
-    "BIG", "BIG_ENDIAN", "BLOSC", "CASES", "CRC", "LEVELS", "LITTLE", "NUMBERS", "PLAIN", "SHUFFLES", "Case", "codec", "create_by_zarr_2", "run", "sharding",
-    "transpose",
-]  # fmt: skip
-
 Job = Callable[[Path, Case], None]
 
 
@@ -98,3 +93,26 @@ def create_by_zarr_2(store: Any, case: Case, path: str, **options: Any) -> None:
         array.attrs.put(attributes)
     for region in case.regions():
         array[region] = values[region]
+
+
+def dataset_by_xarray(target: Path, case: Case) -> None:
+    """Write a small data set with xarray and the zarr-python that is there."""
+    import xarray as xr
+    import zarr
+
+    variables = {
+        path: (each.dimension_names or (), each.expected(), dict(each.attributes)) for path, each in case.arrays.items()
+    }
+    raw = xr.Dataset(variables, attrs=dict(case.groups[""]))
+    for variable in raw.variables.values():
+        variable.attrs.pop("_FillValue", None)
+    raw["packed"].attrs["_FillValue"] = -999
+    made = xr.decode_cf(raw).load()
+    for variable in made.variables.values():
+        variable.encoding = {}
+    version, none = (2, "compressor") if zarr.__version__.startswith("2") else (3, "compressors")
+    encoding: dict[str, dict[str, Any]] = {path: {none: None} for path in case.children}
+    encoding["temperature"]["chunks"] = case.arrays["temperature"].chunks
+    encoding["packed"] |= {"dtype": "i2", "scale_factor": 0.5, "add_offset": 10.0, "_FillValue": -999}
+    encoding["time"] |= {"dtype": "i8", "units": case.arrays["time"].attributes["units"]}
+    made.to_zarr(target, mode="w", consolidated=True, zarr_format=version, encoding=encoding)

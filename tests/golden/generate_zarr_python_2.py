@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import xarray as xr
 import zarr
-from _generate import BIG_ENDIAN, BLOSC, CASES, LEVELS, PLAIN, SHUFFLES, Case, create_by_zarr_2, run
+from _generate import BIG_ENDIAN, BLOSC, LEVELS, PLAIN, SHUFFLES, Case, create_by_zarr_2, dataset_by_xarray, run
 from numcodecs import (
     BZ2, CRC32, LZ4, LZMA, Adler32, AsType, BitRound, Blosc, Categorize, Delta, FixedScaleOffset, Fletcher32, GZip, JenkinsLookup3, JSON, MsgPack, PackBits, Pickle,
     Quantize, Shuffle, VLenArray, VLenBytes, VLenUTF8, Zlib, Zstd,
@@ -97,30 +96,7 @@ def write(target: Path, case: Case) -> None:
         store.close()
 
 
-def dataset(target: Path, case: Case) -> None:
-    """Write a small data set with xarray."""
-    data = {path: CASES[child] for path, child in case.children.items()}
-    values = {path: child.expected() for path, child in data.items()}
-    hidden = ("units", "calendar", "scale_factor", "add_offset", "coordinates")
-    attributes = {
-        path: {k: v for k, v in child.attributes.items() if k not in hidden or (k == "units" and path != "time")}
-        for path, child in data.items()
-    }
-    made = xr.Dataset({"temperature": (("time", "x"), values["temperature"], attributes["temperature"]),
-        "packed": (("time", "x"), values["packed"] * 0.5 + 10.0, attributes["packed"]),
-        "label": ("x", values["label"], attributes["label"])},
-        coords={"time": np.datetime64("2026-11-21", "ns") + values["time"].astype("m8[h]"),
-        "x": ("x", values["x"], attributes["x"]), "height": ((), values["height"], attributes["height"])},
-        attrs=dict(case.groups[""]))  # fmt: skip
-    none: dict[str, Any] = {"compressor": None}
-    made.to_zarr(target, mode="w", consolidated=True, zarr_format=2,
-        encoding={"temperature": {**none, "chunks": data["temperature"].chunks},
-        "packed": {**none, "dtype": "i2", "scale_factor": 0.5, "add_offset": 10.0, "_FillValue": -999},
-        "time": {**none, "dtype": "i8", "units": data["time"].attributes["units"]}, "label": none, "x": none,
-        "height": none})  # fmt: skip
-
-
 folder = f"zarr_v2/zarr-python-{zarr.__version__}"
 run(folder, dict.fromkeys((*BASIC, *OPTIONS, "nested-store", "group", "group-empty", "group-consolidated"), write))
 run(folder, dict.fromkeys(("array-zip", "group-zip"), write), suffix=".zip")
-run(f"zarr_v2/xarray-{xr.__version__}", {"xarray": dataset})
+run(f"zarr_v2/xarray-{xr.__version__}", {"xarray": dataset_by_xarray})

@@ -14,7 +14,7 @@ from typing import Any
 import numcodecs
 import numpy as np
 import zarr
-from _generate import BIG_ENDIAN, BLOSC, CASES, LEVELS, PLAIN, Case, run
+from _generate import BIG_ENDIAN, BLOSC, LEVELS, PLAIN, Case, dataset_by_xarray, run
 from zarr.codecs import (
     BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec,
 )  # fmt: skip
@@ -49,7 +49,7 @@ def sharded(
 
 def created(location: str = "end", **rest: Any) -> dict[str, Any]:
     """Sharding the way users ask for it: ``create_array(chunks=..., shards=...)``."""
-    return {"shards": "case" if location == "end" else {"shape": "case", "index_location": location}, **rest}
+    return {"shards": location, **rest}
 
 
 V3: dict[str, dict[str, Any]] = {
@@ -179,87 +179,54 @@ def data_type(case: Case, zarr_format: int) -> Any:
     return case.dtype if zarr_format == 2 else case.native_dtype
 
 
-def create(store: Any, case: Case, options: dict[str, Any], name: str | None = None, *, zarr_format: int = 3) -> None:
+def create(store: Any, case: Case, options: dict[str, Any], zarr_format: int) -> None:
     """Write one array, chunk by chunk, leaving out what is missing."""
     values = case.expected()
     chunks = case.chunks if case.edges is None else [list(e) for e in case.edges]
     options = {"compressors": None, "chunks": chunks, **options}
     none = () if zarr_format == 3 and case.native_dtype.kind == "O" else None
     options["filters"] = options.get("filters") or none
-    if isinstance(options.get("shards"), str):
+    if options.get("shards") == "end":
         options["shards"] = case.shards
-    elif isinstance(options.get("shards"), dict):
-        options["shards"] = {**options["shards"], "shape": case.shards}
+    elif options.get("shards") == "start":
+        options["shards"] = {"shape": case.shards, "index_location": "start"}
     if zarr_format == 3:
         options["dimension_names"] = case.dimension_names
-    array = zarr.create_array(store, name=name, shape=values.shape, dtype=data_type(case, zarr_format),
+    array = zarr.create_array(store, name=case.path or None, shape=values.shape, dtype=data_type(case, zarr_format),
         fill_value=case.fill_value, attributes=dict(case.attributes), zarr_format=zarr_format,
         config={"write_empty_chunks": True}, **options)  # fmt: skip
     for region in case.regions():
         array[region] = np.array(values[region], order="C")
 
 
-def opened(target: Path) -> Any:
-    return zarr.storage.ZipStore(target, mode="w") if target.suffix == ".zip" else zarr.storage.LocalStore(target)
-
-
-def single(target: Path, case: Case, *, zarr_format: int = 3) -> None:
+def write(target: Path, case: Case, *, zarr_format: int = 3) -> None:
     table: Any = V2 if zarr_format == 2 else V3_NEW if NEW else V3
-    store = opened(target)
-    create(store, case, table.get(case.name, {}), zarr_format=zarr_format)
+    store = zarr.storage.ZipStore(target, mode="w") if target.suffix == ".zip" else zarr.storage.LocalStore(target)
+    for path, attributes in case.groups.items():
+        zarr.create_group(store, path=path, attributes=dict(attributes), zarr_format=zarr_format)
+    for array in case.arrays.values():
+        create(store, array, {} if case.is_group else table.get(case.name, {}), zarr_format)
+    if case.name == "group-consolidated":
+        zarr.consolidate_metadata(store, zarr_format=zarr_format)
     store.close()
 
 
 def strict(target: Path, case: Case, *, zarr_format: int) -> None:
     """Write with zarrs only."""
     with zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline", "codec_pipeline.strict": True}):
-        single(target, case, zarr_format=zarr_format)
-
-
-def group(target: Path, case: Case, *, zarr_format: int = 3, consolidated: bool = False) -> None:
-    store = opened(target)
-    for path, attributes in case.groups.items():
-        zarr.create_group(store, path=path, attributes=dict(attributes), zarr_format=zarr_format)
-    for path, child in case.arrays.items():
-        create(store, child, {}, path, zarr_format=zarr_format)
-    if consolidated:
-        zarr.consolidate_metadata(store, zarr_format=zarr_format)
-    store.close()
-
-
-def dataset(target: Path, case: Case) -> None:
-    """Write a small data set with xarray."""
-    arrays = {path: CASES[child] for path, child in case.children.items()}
-    variables = {
-        path: (each.dimension_names or (), each.expected(), dict(each.attributes)) for path, each in arrays.items()
-    }
-    raw = xr.Dataset(variables, attrs=dict(case.groups[""]))
-    for variable in raw.variables.values():
-        variable.attrs.pop("_FillValue", None)
-    raw["packed"].attrs["_FillValue"] = -999
-    made = xr.decode_cf(raw).load()
-    for variable in made.variables.values():
-        variable.encoding = {}
-    none: dict[str, Any] = {"compressors": None}
-    made.to_zarr(target, mode="w", consolidated=True, zarr_format=3,
-        encoding={"temperature": {**none, "chunks": arrays["temperature"].chunks},
-        "packed": {**none, "dtype": "i2", "scale_factor": 0.5, "add_offset": 10.0, "_FillValue": -999},
-        "time": {**none, "dtype": "i8", "units": arrays["time"].attributes["units"]}, "label": none, "x": none,
-        "height": none})  # fmt: skip
+        write(target, case, zarr_format=zarr_format)
 
 
 zarr.config.set({"array.write_empty_chunks": True, **({"array.rectilinear_chunks": True} if NEW else {})})
 for zarr_format, names in ((3, V3_NEW if NEW else V3), (2, V2_NEW if NEW else V2)):
-    folder, this = f"zarr_v{zarr_format}/zarr-python-{zarr.__version__}", {"zarr_format": zarr_format}
-    run(folder, dict.fromkeys(names, partial(single, **this)))
-    run(folder, {"group-consolidated": partial(group, consolidated=True, **this)})
-    if not NEW:
-        run(folder, dict.fromkeys(("group", "group-empty", "group-unicode"), partial(group, **this)))
+    groups = ["group-consolidated"] if NEW else ["group-consolidated", "group", "group-empty", "group-unicode"]
+    jobs = dict.fromkeys((*names, *groups), partial(write, zarr_format=zarr_format))
+    run(f"zarr_v{zarr_format}/zarr-python-{zarr.__version__}", jobs)
 if not NEW:
     import xarray as xr
 
-    run(f"zarr_v3/zarr-python-{zarr.__version__}", {"array-zip": single, "group-zip": group}, suffix=".zip")
-    run(f"zarr_v3/xarray-{xr.__version__}", {"xarray-v3": dataset})
+    run(f"zarr_v3/zarr-python-{zarr.__version__}", dict.fromkeys(("array-zip", "group-zip"), write), suffix=".zip")
+    run(f"zarr_v3/xarray-{xr.__version__}", {"xarray-v3": dataset_by_xarray})
     for zarr_format, names in ((3, ZARRS_V3), (2, ZARRS_V2)):
         folder = f"zarr_v{zarr_format}/zarrs-{version('zarrs')}"
         run(folder, dict.fromkeys(names, partial(strict, zarr_format=zarr_format)))
