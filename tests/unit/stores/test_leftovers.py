@@ -1,5 +1,6 @@
 """What a killed replacement leaves is removed, in the store and next to it (P8)."""
 
+import functools
 import subprocess
 import sys
 
@@ -16,10 +17,15 @@ VALUES = np.arange(16, dtype="i4").reshape(4, 4)
 JOURNAL = ".chunkmill-job-ca978112ca1bbdca"  # of "a"
 
 
+@functools.cache
+def dead_names():
+    text = "from chunkmill.stores.posix_file import partial_name; print(partial_name('NAME'))"
+    return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout.strip()
+
+
 def dead_name(name):
     """Return the name that a process which has ended would have given to a hidden file or directory."""
-    text = f"from chunkmill.stores.posix_file import partial_name; print(partial_name({name!r}))"
-    return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout.strip()
+    return dead_names().replace("NAME", name)
 
 
 def lay(path, kind):
