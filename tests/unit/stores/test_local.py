@@ -567,14 +567,15 @@ def test_versions_find_writes_in_place_with_the_old_time(store, tmp_path):
 def calls(monkeypatch):
     """System calls that are made: where two threads write small values, each may cost a switch between them."""
     made = []
-    for name in ("open", "write", "utime", "fsync", "close", "replace", "stat", "fstat", "mkdir", "urandom", "unlink"):
-        own = getattr(os, name)
+    names = ("open", "write", "utime", "fsync", "close", "replace", "stat", "fstat", "mkdir", "urandom", "unlink")
+    for module, name in [(os, name) for name in names] + [(directories.fcntl, "flock")] * directories.CAN_LOCK:
+        own = getattr(module, name)
 
         def call(*given, _name=name, _own=own, **options):
             made.append((_name, given))
             return _own(*given, **options)
 
-        monkeypatch.setattr(os, name, call)
+        monkeypatch.setattr(module, name, call)
     return made
 
 
@@ -582,9 +583,10 @@ def calls(monkeypatch):
 @NEEDS_NEW_NAMES
 def test_what_reads_and_writes_cost(store, calls):
     store.set("a/c/0/0", b"chunk")
+    file, under_lock = ["open", "write", "utime", "close"], ["open", "flock", "replace", "flock", "close"]
     for cost, request in (
-        (["open", "write", "utime", "close"], lambda: store.set("a/c/0/1", b"chunk")),  # of a new name, without a lock
-        (["open", "write", "utime", "close", "open", "replace", "close"], lambda: store.set("a/c/0/1", b"other")),
+        (file, lambda: store.set("a/c/0/1", b"chunk")),  # of a new name
+        (file + under_lock, lambda: store.set("a/c/0/1", b"other")),
         (["open", "fstat", "close"], lambda: store.get("a/c/0/1")),
         (["open", "fstat", "close"], lambda: store.get("a/c/0/1", ByteRange(-4))),
     ):
