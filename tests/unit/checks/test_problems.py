@@ -302,47 +302,42 @@ class TestRepair:
 
 
 class TestJobs:
-    def cut_off(self, store):
+    def test_unfinished(self, store):
         def fail(block):
             if (block == 1).any():
                 raise RuntimeError("no such luck")
             return block
 
+        filled(store, path="g/b")
         x = da.from_array(np.arange(8), chunks=2, name="eight").map_blocks(fail, dtype=int, meta=np.empty(0, int))
         with dask.config.set(scheduler="synchronous"), pytest.raises(RuntimeError):
             cm.to_store(x, store, "g/a", resume=True)
-
-    def test_unfinished(self, store):
-        self.cut_off(store)
         assert list(store.list_prefix("g/a/c/"))
         report = cm.check(store)
         (problem,) = report.problems  # what it has written so far is not an orphan
         assert (problem.kind, problem.path) == ("unfinished", "g/a")
         assert "'g/a'" in problem.reason
         assert cm.check(store, "g").problems == report.problems
+        assert cm.check(store, "g/b").problems == ()
 
-    def test_beside_other_arrays(self, store):
-        filled(store, path="g/b")
-        self.cut_off(store)
-        assert (kinds(cm.check(store)), kinds(cm.check(store, "g/b"))) == (["unfinished"], [])
-
-    def test_records_without_a_plan_and_probes(self, store):
+    @pytest.fixture
+    def plan_key(self, store):
+        """Begin a job next to an array, with a record; return the key of its plan."""
         filled(store)
         journal = Journal(store, Plan("g/b", "write", "mark"))
         journal.begin()
         journal.records.put(0, 1, Record({}, {}))
-        store.delete(journal.plan_key)
+        return journal.plan_key
+
+    def test_records_without_a_plan_and_probes(self, store, plan_key):
+        store.delete(plan_key)
         store.set(".chunkmill-probe-123/4-on-here", b"probe")
         assert kinds(cm.check(store)) == ["leftover", "leftover"]
         assert cm.check(store, repair=True).ok
         assert not [key for key in store.list_prefix("") if key.startswith(".chunkmill")]
 
-    def test_a_plan_that_is_damaged(self, store):
-        filled(store)
-        journal = Journal(store, Plan("g/b", "write", "mark"))
-        journal.begin()
-        journal.records.put(0, 1, Record({}, {}))
-        store.set(journal.plan_key, b"")
+    def test_a_plan_that_is_damaged(self, store, plan_key):
+        store.set(plan_key, b"")
         (problem,) = cm.check(store, repair=True).problems
         assert problem.kind == "unfinished"
         assert "jobs --discard" in str(problem)

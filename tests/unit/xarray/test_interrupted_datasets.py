@@ -27,7 +27,7 @@ def is_alive(store, *extents):
         xr.testing.assert_identical(found, series(found.sizes["time"]))
 
 
-FINE = {"v": {"chunks": (1, 2)}, "time": {"chunks": (1,)}}
+FINE = {"v": {"chunks": (1, 4)}, "time": {"chunks": (1,)}}
 
 
 @pytest.mark.parametrize("name", ["zarr2", "zarr3", "n5"])

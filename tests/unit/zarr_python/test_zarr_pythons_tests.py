@@ -109,7 +109,7 @@ def _tests_of(format_):
     return type(f"Test_{format_}", (ReadTests,), {"format_": format_} | {n: run[n] if n in RUN else None for n in run})
 
 
-TestZarr3, TestZarr2, TestN5, TestDraft = map(_tests_of, ["zarr3", "zarr2", "n5", "zarr3-draft"])
+TestZarr3, TestN5 = map(_tests_of, ["zarr3", "n5"])
 
 
 def test_most_of_what_reads_is_run():
