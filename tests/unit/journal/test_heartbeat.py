@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from support.cases import cases
 from support.recording import FailingStore, RecordingStore
-from support.systems import NEEDS_FORK
 
 from chunkmill.errors import JobError, StoreError
 from chunkmill.journal import heartbeat
@@ -185,15 +184,6 @@ def test_a_client_that_misses_two_beats_is_dead(seconds, caplog):
         "put it: its client is silent for 7200 s by the clocks; waits up to 20 s for its heartbeat"
     ]
     assert is_live(aged_heartbeat(7190, "elsewhere", 1, key="k"))  # it was suspended, and is back
-
-
-@NEEDS_FORK
-def test_a_process_of_this_machine_that_is_gone_is_dead_at_once():
-    pid = os.fork()
-    if not pid:
-        os._exit(0)
-    os.waitpid(pid, 0)
-    assert not is_live(aged_heartbeat(0, pid=pid))
 
 
 @cases("damage", [{"key": ["x"]}, {"pid": 1e999}, {"seen": 5}, {"host": {}}])

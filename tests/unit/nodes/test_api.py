@@ -1,7 +1,5 @@
 """The public functions: what arguments mean, and what is said of those that mean nothing."""
 
-import pickle
-
 import dask.array as da
 import numpy as np
 import pytest
@@ -38,15 +36,6 @@ def test_a_file_is_no_store(tmp_path):
     with pytest.raises(ChunkmillError):
         make(tmp_path / "x.nc")
     assert (tmp_path / "x.nc").read_bytes() == b"CDF"
-
-
-def test_arrays_pickle(tmp_path):
-    array = make(tmp_path, "a")
-    again = pickle.loads(pickle.dumps(array))
-    again[...] = values()
-    np.testing.assert_array_equal(array[...], values())
-    group = pickle.loads(pickle.dumps(cm.open_group(tmp_path)))
-    assert list(group) == ["a"]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
