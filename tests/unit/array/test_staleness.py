@@ -1,6 +1,7 @@
 """Dask graphs of arrays that were replaced since the graph was built: one clear error, no garbage (P14)."""
 
 import pickle
+from functools import partial
 from itertools import product
 
 import dask.array as da
@@ -89,23 +90,17 @@ def test_writing(place, change, shown):
     np.testing.assert_array_equal(new[...], np.arange(16).reshape(new.shape))
 
 
-PLACED = {
-    "replace": lambda place: create(place, chunks=(2, 2), overwrite=True),
-    "delete": lambda place: cm.delete(place, "a"),
-}
-
-
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-@pytest.mark.parametrize(("change", "value"), [("replace", 5), ("delete", 0)])
-def test_a_write_that_had_looked_before_says_so(place, layout, change, value):
+@pytest.mark.parametrize("replaces", [True, False], ids=["replaced", "deleted"])
+def test_a_write_that_had_looked_before_says_so(place, layout, replaces):
     """It asked for the document, and was suspended before it wrote (P14)."""
     array = create(place, codecs="gzip", **layout)
     array[...] = 1  # has just looked
 
     def write():
         with written_to(array.stored, array.stored) as found:
-            PLACED[change](place)
-            write_region(found, full_region(array.shape), np.full((4, 4), value, "i4"))
+            create(place, chunks=(2, 2), overwrite=True) if replaces else cm.delete(place, "a")
+            write_region(found, full_region(array.shape), np.full((4, 4), 5 * replaces, "i4"))
 
     with pytest.raises(StoreError, match="array 'a' is not as it was"):
         write()
@@ -128,25 +123,18 @@ PARTS = {
         ("root", "set_if"),
     ],
 )  # fmt: skip
-def test_a_part_of_a_chunk_that_others_have_changed(place, step, tmp_path, monkeypatch):
+def test_a_part_of_a_chunk_that_others_have_changed(place, step, tmp_path):
     """A new array, whose elements have as many bytes, got this part."""
     path = "" if place == "root" else "a"
     for number, (name, change, write) in enumerate(product(("zarr3", "n5"), CHANGED.values(), PARTS.values())):
         store, layout = LocalStore(str(tmp_path / str(number))) if place == "root" else MemoryStore(), LAYOUTS[name]
-        store.is_remote = place == "remote"
-        array = create(store, path=path, codecs="raw", **layout)
-        own = getattr(type(store), step)
-
-        def changed_before(self, key, *args, own=own, change=change, store=store, layout=layout):
-            if not key.endswith(".json") and args[1:] != (None,):  # a chunk that is there
-                monkeypatch.undo()
-                change(store, path, layout)
-            return own(self, key, *args)
-
-        monkeypatch.setattr(type(store), step, changed_before)
+        create(store, path=path, codecs="raw", **layout)
+        changed = partial(change, path=path, layout=layout)
+        seen = Meanwhile(store, lambda method, key: method == step and not key.endswith(".json"), changed)
+        seen.is_remote = place == "remote"
         with pytest.raises(StoreError, match="is not as it was when it was opened"):
-            write(array)
-        monkeypatch.undo()
+            write(cm.open_array(seen, path, mode="r+"))
+        assert seen.done
         if list(store.list_prefix(f"{path}/" if path else "")):
             np.testing.assert_array_equal(cm.open_array(store, path)[...], np.arange(16).reshape(4, 4))
 

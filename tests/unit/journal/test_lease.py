@@ -167,20 +167,19 @@ def test_nobody_waits_for_tasks_that_do_not_ask(store, monkeypatch):
     """Tasks of a plain write do not ask whether its reservation stands; those of a job do, at most once a second."""
     waits = []
     monkeypatch.setattr("chunkmill.journal.journal.time.sleep", waits.append)
-    dead_reservation(store, "a")
-    with leased(store, "a", "write to 'a'") as own:
-        assert own.follows_interrupted
-    dead_reservation(store, "a")
-    discard_jobs(store, unfinished_jobs(store))
-    assert waits == []
-    job = begin(store, "a", kind="to_store")
-    store.set(f"{job.prefix}running-{job.plan.run}-dead", b"{}")
-    with leased(store, "a", "write to 'a'") as own:
-        assert own.follows_interrupted
-    job = begin(store, "a")
-    store.set(f"{job.prefix}running-{job.plan.run}-dead", b"{}")
-    discard_jobs(store, unfinished_jobs(store))
-    assert waits == [1.0, 1.0]
+
+    def take_over():
+        with leased(store, "a", "write to 'a'") as own:
+            assert own.follows_interrupted
+
+    for end in (take_over, lambda: discard_jobs(store, unfinished_jobs(store))):
+        dead_reservation(store, "a")
+        end()
+        assert waits == []
+        job = begin(store, "a", kind="to_store")
+        store.set(f"{job.prefix}running-{job.plan.run}-dead", b"{}")
+        end()
+        assert waits.pop() == 1.0
     assert list(store.list_prefix("")) == []
 
 

@@ -32,10 +32,7 @@ def test_keys(encoding, coords, key):
 )  # fmt: skip
 def test_what_is_no_key(key):
     assert ChunkKeyEncoding("", ".", "0").decode(key, 2) is None
-
-
-def test_prefix_and_scalar():
-    assert ChunkKeyEncoding("c/", "/", "c").decode("1/2", 2) is None
+    assert ChunkKeyEncoding("c/", "/", "c").decode(key, 2) is None
     assert ChunkKeyEncoding("c/", "/", "c").decode("0", 0) is None
 
 

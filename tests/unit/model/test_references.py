@@ -65,7 +65,7 @@ def test_locate_says_what_was_added():
 def built_at_once(keys):
     builder = ReferenceBuilder()
     builder.url_id("u")
-    builder.add_many(keys, [0] * len(keys), [0] * len(keys), [1] * len(keys))
+    builder.add_many(keys, [0] * len(keys), range(len(keys)), [1] * len(keys))
     return builder.build()
 
 
@@ -172,10 +172,7 @@ def test_a_table_whose_prefix_ends_in_digits_is_found():
 
 def test_hostile_coords_do_not_overflow():
     keys = [f"x/{10**17 + i}.{10**17 - i}" for i in range(300)]
-    builder = ReferenceBuilder()
-    builder.url_id("u")
-    builder.add_many(keys, [0] * 300, range(300), [1] * 300)
-    references = builder.build()
+    references = built_at_once(keys)
     assert [references.locate(key).offset for key in keys] == list(range(300))
 
 

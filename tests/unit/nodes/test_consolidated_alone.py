@@ -128,15 +128,9 @@ def test_writing_below_such_a_group(store, lost):
 # Consolidated metadata that the caller demands, where documents are invalid or all folders are gone
 
 
-@pytest.fixture
-def broken(fmt, tmp_path):
-    """Return a folder in which one of two documents is invalid, beside a whole consolidated copy."""
-    folder = filled(tmp_path / "broken.zarr", fmt, "a", "b")
-    (folder / ENTRY[fmt][0]).write_text('{"shape": ')
-    return folder
-
-
-def test_demanded_metadata_are_read_instead(broken, fmt):
+def test_demanded_metadata_are_read_instead(fmt, tmp_path):
+    broken = filled(tmp_path / "broken.zarr", fmt, "a", "b")
+    (broken / ENTRY[fmt][0]).write_text('{"shape": ')
     assert cm.open_array(broken, "a", consolidated=True)[...].tolist() == [1, 2, 3, 4, 0, 0]
     group = cm.open_group(broken, consolidated=True)
     cm.convert(group, target := MemoryStore(), format="n5")
