@@ -160,8 +160,9 @@ def budget(monkeypatch):
     return budget
 
 
-def _ended():
+def given_back(budget):
     threads._here.readers.shutdown()
+    return (budget.n, budget.n_bytes) == (0, 0)
 
 
 def test_values_are_taken_in_any_order_and_requested_once(store, budget):
@@ -169,8 +170,7 @@ def test_values_are_taken_in_any_order_and_requested_once(store, budget):
     through = TakingReads(store, reads)
     assert [through.get(key) for key in reversed(KEYS)] == [key.encode() for key in reversed(KEYS)]
     assert sorted(store.keys("get")) == sorted(KEYS)
-    _ended()
-    assert (budget.n, budget.n_bytes) == (0, 0)
+    assert given_back(budget)
 
 
 def test_absent_keys_ranges_and_other_keys(store, budget):
@@ -198,16 +198,14 @@ def test_what_nobody_takes_is_released(store, budget):
     reads.take(KEYS[3])
     del reads
     gc.collect()
-    _ended()
-    assert (budget.n, budget.n_bytes) == (0, 0)
+    assert given_back(budget)
 
 
 def test_a_request_that_fails_is_made_again_by_who_wants_the_value(store, budget):
     failing = FailingStore(store, every=5, methods=["get"], times=1)
     through = TakingReads(failing, BegunReads(failing, KEYS, value_bytes=4))
     assert [through.get(key) for key in KEYS] == [key.encode() for key in KEYS]
-    _ended()
-    assert (budget.n, budget.n_bytes) == (0, 0)
+    assert given_back(budget)
 
 
 def test_an_error_is_raised_for_its_key(store, budget):

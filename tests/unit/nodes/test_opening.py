@@ -187,12 +187,10 @@ def tree(request):
 
 
 class TestGroup:
-    def test_children_are_sorted_and_direct(self, tree):
+    def test_children_are_sorted_and_direct_and_paths_go_on_from_the_group(self, tree):
         assert (list(tree), len(tree)) == (["a", "b", "none"], 3)
         assert (list(tree.arrays()), list(tree.groups())) == (["b"], ["a", "none"])
         assert list(tree["none"]) == []
-
-    def test_paths_go_on_from_the_group(self, tree):
         assert (tree["a"]["y"]["deep"].path, tree["a/y/deep"].path) == ("a/y/deep", "a/y/deep")
         with pytest.raises(NodeNotFound):
             tree["a"]["b"]

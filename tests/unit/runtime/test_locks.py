@@ -100,11 +100,8 @@ def test_threads_that_hold_the_same_store_keys_come_one_after_the_other(array):
             seen.append(len(inside))
             inside.remove(row)
 
-    threads = [threading.Thread(target=change, args=(row,)) for row in (0, 1, 1)]  # of the chunks of one row
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(3) as pool:
+        assert not any(pool.map(change, (0, 1, 1)))  # of the chunks of one row
     assert seen == [1, 1, 1]
     assert left(array) == []
 
