@@ -5,8 +5,6 @@ import functools
 import pkgutil
 from pathlib import Path
 
-from support.code_lines import parse
-
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "chunkmill"
 UNITS = ROOT / "tests" / "unit"
@@ -30,7 +28,7 @@ def test_what_tests_import_of_the_package_exists():
     for path in [*(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]:
         if "recipes" in path.parts:  # import what they make
             continue
-        for node in ast.walk(parse(path.read_text("utf-8"))):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "chunkmill":
                 names = {f"{node.module}.{alias.name}" for alias in node.names}
                 missing |= {(path.relative_to(ROOT).as_posix(), name) for name in names if not exists(name)}

@@ -2,6 +2,7 @@
 
 from contextlib import contextmanager
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -118,7 +119,8 @@ def test_a_task_that_left_its_thread_runs_a_job_on_the_cluster(stored, one_threa
 
 
 def test_a_job_inside_a_task_has_the_memory_of_its_thread():
-    with cluster_in_process(2, memory_limit="1GB") as client:
+    unpaused = dask.config.set({"distributed.worker.memory.pause": False})  # this process may hold more than its limit
+    with unpaused, cluster_in_process(2, memory_limit="1GB") as client:
         worker = client.submit(current_worker, pure=False).result(timeout=60)
         assert worker == Worker(150_000_000, 1, 1)
         given = client.submit(current_worker, "1 GiB", pure=False).result(timeout=60)
