@@ -3,6 +3,9 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
+# modules are compiled once, whatever the shell says: the tests start many processes
+export PYTHONDONTWRITEBYTECODE :=
+
 # `make test-versions`: the newest version of everything, or the lowest ones that pyproject.toml allows
 VERSIONS ?= newest
 MATRIX = .venv-matrix/$(notdir $(PYTHON))-$(VERSIONS)
@@ -18,13 +21,22 @@ help:
 	@echo "make notebooks run the notebooks and keep their outputs"
 	@echo "make bench     the benchmarks, compared with other libraries"
 
-# One environment for everything, built again when its requirements change.
-$(VENV)/.made: pyproject.toml constraints.txt
+# One environment, built again when its requirements change: of `make test` at first, and of everything else when that is
+# asked for. --no-compile: the tests import a fourth of the modules
+INSTALL = $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable
+
+$(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: set PYTHON=python3.x (3.11 or later)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[cloud,parquet,codecs,dtypes,demo]' --group test --group check
+
+$(VENV)/.tests: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) '.[cloud,parquet,codecs,dtypes]' --group test
 	@touch $@
+
+$(VENV)/.made: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) '.[cloud,parquet,codecs,dtypes,demo]' --group slow --group check
+	@touch $(VENV)/.tests $@
 
 env: $(VENV)/.made
 
@@ -90,7 +102,7 @@ demo:
 
 # neither clusters nor other processes that take long, nor other implementations: those are of test-all
 test:
-	$(call timed,test,$(MAKE) --no-print-directory env && $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow" --ignore tests/interop)
+	$(call timed,test,$(MAKE) --no-print-directory $(VENV)/.tests && $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow" --ignore tests/interop)
 
 # three at once on two cores: the tests with clusters wait a fourth of the time (685 s instead of 874). worksteal: the tests
 # of a module stay together, and its cluster or server is started once, not by each of the three (93 tests: 86 s of the
@@ -108,7 +120,7 @@ $(MATRIX)/.made: pyproject.toml constraints.txt tests/support/lowest_versions.py
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(if $(filter lowest,$(VERSIONS)),$(PYTHON) tests/support/lowest_versions.py,grep -E '^($(S3_SERVER))==' constraints.txt) > $(@D)/constraints.txt
-	$(@D)/bin/python -m pip install --quiet --constraint $(@D)/constraints.txt --editable '.[cloud,parquet,codecs,dtypes,demo]' --group test
+	$(@D)/bin/python -m pip install --quiet --constraint $(@D)/constraints.txt --editable '.[cloud,parquet,codecs,dtypes,demo]' --group slow
 	@touch $@
 
 test-versions: $(MATRIX)/.made

@@ -9,8 +9,6 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-pytest.importorskip("iris_sample_data")
-
 
 def _demo():
     spec = importlib.util.spec_from_file_location("demo", ROOT / "notebooks" / "demo.py")
@@ -37,7 +35,8 @@ def test_make_demo_installs_the_extra_and_no_more():
 @pytest.mark.slow
 def test_the_demo_runs(tmp_path):
     pytest.importorskip("kerchunk.hdf", exc_type=ImportError)
-    pytest.importorskip("nilearn")
+    for package in ("iris_sample_data", "nilearn"):
+        pytest.importorskip(package)
     done = demo.run_demo(tmp_path)
     assert len(done["steps"]) == 13
     assert all(n_tasks > 0 and seconds > 0 for _, n_tasks, seconds, _ in done["steps"])

@@ -13,7 +13,6 @@ from support.servers import serve_s3
 
 import chunkmill as cm
 from chunkmill.cli.main import main
-from docs.pictures import FOLDER, drawn
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -110,7 +109,10 @@ def after(page, block):
     return text[text.index(block) + len(block) + len("```") :].lstrip()
 
 
+@pytest.mark.slow
 def test_pictures_are_what_is_drawn():
+    from docs.pictures import FOLDER, drawn  # needs pygraphviz
+
     files = drawn()
     photographs = {"neuroglancer.png"}  # compared where there is a browser, by tests/interop/test_neuroglancer.py
     assert {path.name for path in FOLDER.iterdir()} == set(files) | photographs, "python docs/pictures.py"
