@@ -37,6 +37,7 @@ def test_a_repository_that_cannot_be_made_is_one_error(tmp_path):
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / "other").write_bytes(b"1")
     store = open_store(f"{tmp_path}/r|icechunk:", creates=True)
+    assert store.list_dir("") == []
     with pytest.raises(StoreError, match="clean prefixes"):
         store.set("zarr.json", b"{}")
 

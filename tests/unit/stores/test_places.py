@@ -36,6 +36,7 @@ def test_what_is_named(given, expected):
         (("s3://b/x|zarr3:a", "b"), "names the path 'a', and path='b'"),
         (("s3://b/x|zarr3:a", "", "zarr2"), "of format 'zarr3', and format='zarr2'"),
         (("s3://b/x|zarr:a", "", "n5"), "of format 'zarr', and format='n5'"),
+        (("s3://b/\ud800",), "lone surrogate"),
         (("s3://b/x|zarr3:a", "", ZarrV2("/")), "of format 'zarr3', and format='zarr2'"),
     ],
 )

@@ -72,6 +72,7 @@ def test_a_range_does_not_fetch_the_whole_value():
 
 def test_a_store_for_reading_refuses_to_write():
     store = ZarrPythonStore(zarr.storage.MemoryStore(read_only=True))
+    assert {store} == {ZarrPythonStore(store.below_zarr)}
     with pytest.raises(StoreError, match="for reading only"):
         store.set("a", b"")
 
