@@ -5,6 +5,7 @@ import time
 from contextlib import ExitStack, suppress
 
 import pytest
+from support.kills import wait_for
 
 from chunkmill.errors import JobError
 from chunkmill.journal.journal import Journal
@@ -188,7 +189,7 @@ def test_a_lease_is_one_object_that_beats(store, monkeypatch):
     with leased(store, "a", "write to 'a'") as own:
         (key,) = store.list_prefix("")
         _, first = store.get_versioned(key)
-        until(lambda: store.get_versioned(key)[1] != first)
+        wait_for(lambda: store.get_versioned(key)[1] != first)
         (job,) = jobs_at(store, "a")
         assert (job.run, job.is_running) == (own.run, True)
         theirs = Plan("a", "write to 'a'", "plan", "another").packed()
@@ -205,10 +206,3 @@ def test_a_lease_that_stays_is_of_nobody(store):
     with leased(store, "a", "write to 'a'", run=own.run) as again:
         assert again.follows_interrupted
     assert not list(store.list_prefix(""))
-
-
-def until(condition):
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)

@@ -1,12 +1,12 @@
 """Records of the tasks of a job that are done."""
 
 import json
-import tracemalloc
 import zlib
 from types import SimpleNamespace
 
 import pytest
 from support.cases import cases
+from support.memory import peak_below
 from support.recording import RecordingStore
 
 from chunkmill.journal.records import Listings, Record, Records, StoreKeys, digest_now
@@ -52,11 +52,8 @@ def test_records_of_another_run_stay():
 ])  # fmt: skip
 def test_records_of_others_are_damaged(value, monkeypatch):
     monkeypatch.setattr("chunkmill.journal.records._MOST_BYTES", 1 << 22)
-    tracemalloc.start()
-    assert Record.unpack(value) is None
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 1 << 24
+    with peak_below(1 << 24):
+        assert Record.unpack(value) is None
 
 
 @cases(

@@ -37,14 +37,9 @@ class TestChange:
         node = cm.open(make(fmt, old=1), path, mode="r+")
         with pytest.raises(TypeError, match="update_attributes"):
             node.attributes["x"] = 1
-        for change in (
-            lambda a: a.update(x=1),
-            lambda a: a.pop("old"),
-            lambda a: a.clear(),
-            lambda a: a.setdefault("x"),
-        ):
+        for method, given in (("update", [{"x": 1}]), ("pop", ["old"]), ("clear", []), ("setdefault", ["x"])):
             with pytest.raises(TypeError, match="update_attributes"):
-                change(node.attributes)
+                getattr(node.attributes, method)(*given)
         with pytest.raises(KeyError, match="no attributes \\['x'\\]"):
             node.del_attributes("x")
         with pytest.raises(StoreError, match="mode='r\\+'"):

@@ -11,6 +11,7 @@ import pytest
 import xarray as xr
 from distributed import Client, LocalCluster, SchedulerPlugin
 from support.clusters import FakeClient, cluster_of
+from support.kills import wait_for
 
 import chunkmill as cm
 from chunkmill.dask_arrays.as_dask import open_or_compute
@@ -55,9 +56,7 @@ def test_a_cluster_that_lost_its_workers_is_named_once(client):
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         job.start()
-        deadline = time.monotonic() + 30
-        while not told and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_for(lambda: told)
         time.sleep(0.5)
         client.cluster.scale(1)
         job.join(30)

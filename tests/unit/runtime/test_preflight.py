@@ -115,4 +115,3 @@ def test_writes_in_this_process_are_not_checked(array, monkeypatch):
 def test_what_a_worker_cannot_unpickle_is_named():
     with pytest.raises(JobError, match="cannot run the tasks: UnpicklingError"):
         check_process(b"no pickle")
-    assert preflight._check(b"no pickle", "probe")[1].startswith("cannot run the tasks: UnpicklingError")
