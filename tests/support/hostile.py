@@ -290,7 +290,7 @@ CASES: dict[str, tuple[Files, Action]] = {
     "codec: delta of objects": (v2(bytes(256), filters=[{"id": "delta", "dtype": "|O"}]), whole),
     "codec: astype to V0": (v2(bytes(256), filters=[{"id": "astype", "encode_dtype": "|V0", "decode_dtype": "<i4"}]), whole),
     "codec: lzma filters": (v2(b"x", compressor={"id": "lzma", "format": 3, "filters": [{"id": 10**9}]}), whole),
-    "codec: 2,000 compressors, one bad": (v2(gzip.compress(bytes(256)), filters=[{"id": "gzip"}] * 2_000), whole),
+    "codec: 500 compressors, one bad": (v2(gzip.compress(bytes(256)), filters=[{"id": "gzip"}] * 500), whole),
     "codec: level of a million letters": (v3(codecs=[BYTES, {"name": "gzip", "configuration": {"level": "x" * 10**6}}]), whole),
     "codec: unknown": (v2(bytes(256), compressor={"id": "x" * 10**6}), whole),
 }  # fmt: skip
@@ -310,7 +310,6 @@ FINE: dict[str, tuple[Files, Action]] = {
         f"10^17 chunks, {name}": (v3(shape=[10**18], chunk_grid=regular(10)), action)
         for name, action in {"checked": cm.check, "converted": converted, "verified": verified}.items()
     },
-    "10^12 chunks, rechunked": (v3(shape=[10**18], chunk_grid=regular(2**20)), rechunked),
     "scale of 0": (v2(bytes(256), filters=[{"id": "fixedscaleoffset", "scale": 0, "offset": 0, "dtype": "<f4", "astype": "<f4"}], dtype="<f4"), whole),
     "delta that overflows": (v2(b"\xff\x7f\xff\x7f" * 64, filters=[{"id": "delta", "dtype": "<i4"}]), whole),
     "floats that are no integers": (v2(b"\x00\x00\xc0\x7f" * 64, filters=[{"id": "astype", "encode_dtype": "<f4", "decode_dtype": "<i4"}]), whole),
