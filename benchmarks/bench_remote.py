@@ -349,7 +349,7 @@ def test_requests_at_once_are_as_many_for_every_reader(tmp_path):
     from chunkmill.stores.base import max_requests
 
     most = max_requests()
-    values = _written(GRID, tmp_path / "a")
+    values = _written((6, 5, 5), tmp_path / "a")
     with servers.serve_files(tmp_path, latency=0.02) as server:
         a = cm.open_array(f"{server.url}/a")
         reads = [

@@ -33,8 +33,7 @@ def files_entered(call):
         if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
             entered.add(frame.f_code.co_filename.removeprefix(PACKAGE).lstrip("/"))
 
-    gc.collect()  # what others have left is finalized now, and not while this call runs
-    gc.disable()
+    gc.disable()  # what others have left is not finalized while this call runs
     threading.setprofile(trace)
     sys.setprofile(trace)
     try:

@@ -24,10 +24,10 @@ def store(s3_server):
 
 
 def test_resume(store):
-    values, source = np.arange(1200, dtype="i4").reshape(200, 6), MemoryStore()
-    cm.to_store(values, source, "deep/a", chunks=(3, 4), format="n5")  # 134 chunks, of which a task owns 32
+    values, source = np.arange(600, dtype="i4").reshape(100, 6), MemoryStore()
+    cm.to_store(values, source, "deep/a", chunks=(3, 4), format="n5")  # 68 chunks, of which a task owns 32
     with pytest.raises((ChunkError, StoreError)):
-        cm.convert(source, FailingStore(store, every=120, methods=["set", "set_if"]), format="zarr3")
+        cm.convert(source, FailingStore(store, every=60, methods=["set", "set_if"]), format="zarr3")
     assert [job.path for job in unfinished_jobs(store)] == [""]
     report = cm.convert(source, store, format="zarr3")
     assert report.n_resumed > 0

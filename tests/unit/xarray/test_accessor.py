@@ -17,23 +17,20 @@ DATASET = xr.Dataset(
 )
 
 
-@pytest.mark.parametrize("first", ["chunkmill", "xarray"])
-def test_registered_in_either_order(first):
-    second = {"chunkmill": "xarray", "xarray": "chunkmill"}[first]
-    script = f"import {first}\nimport {second}\nimport xarray as xr\nprint(type(xr.Dataset().chunkmill).__name__, type(xr.DataTree().chunkmill).__name__)"
-    assert run_script(script, PYTHONWARNINGS="error") == "Accessor Accessor"
-
-
-def test_xarray_is_found_as_before():
-    script = """
+REGISTERED = "print(type(xarray.Dataset().chunkmill).__name__, type(xarray.DataTree().chunkmill).__name__)"
+FOUND_AS_BEFORE = """
 import sys, chunkmill
 waits = lambda: "xarray" in [getattr(finder, "name", "") for finder in sys.meta_path]
 before = waits()
 import xarray, inspect
 assert "Dataset" in inspect.getsource(xarray)
-print(before, waits(), xarray.__spec__.loader is xarray.__loader__)
+assert (before, waits(), xarray.__spec__.loader is xarray.__loader__) == (True, False, True)
 """
-    assert run_script(script) == "True False True"
+
+
+@pytest.mark.parametrize("imports", [FOUND_AS_BEFORE, "import xarray, chunkmill\n"], ids=["chunkmill", "xarray"])
+def test_registered_in_either_order(imports):
+    assert run_script(imports + REGISTERED, PYTHONWARNINGS="error") == "Accessor Accessor"
 
 
 def test_write_and_append():
