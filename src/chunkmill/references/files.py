@@ -78,7 +78,7 @@ class SetFile:
         """Return the file or folder at `url`; sends no request."""
         if not isinstance(url, (str, os.PathLike)):
             raise TypeError(f"a reference set is written to a url, not to {type(url).__name__}")
-        if "|" in os.fspath(url) and parse_url_pipeline(os.fspath(url)) is not None:
+        if parse_url_pipeline(os.fspath(url)) is not None:
             reason = "a reference set is a file or a folder, which the url names without adapters"
             raise StoreError(url=os.fspath(url), key="", reason=reason)
         if kind is None:

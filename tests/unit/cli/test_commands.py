@@ -111,6 +111,7 @@ def test_dry_run_says_what_is_at_the_target(archive, tmp_path):
 def test_dry_run_says_that_a_job_is_unfinished(archive, tmp_path):
     target = tmp_path / "new.zarr"
     (tmp_path / "archive.zarr" / "stack" / "0.0.0").write_bytes(b"torn")
+    assert "stack/0.0.0" in run("check", archive, code=1).stdout
     command = ["convert", archive, target, "--codecs", "gzip"]
     run(*command, code=3)
     before = sorted(target.rglob("*"))

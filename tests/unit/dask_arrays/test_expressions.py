@@ -1,6 +1,7 @@
 """Every kind of Dask array is taken and given: of dask.array, and of dask-array, whose expressions are cut."""
 
 import os
+import pickle
 import subprocess
 import sys
 import tracemalloc
@@ -51,7 +52,8 @@ def test_lowered_is_of_the_same_values_and_blocks_and_computes_nothing(x, kind):
         (y,) = lowered_together([x])
     assert isinstance(y, core.Array)
     assert (y.chunks, y.dtype, y.shape) == (x.chunks, x.dtype, x.shape)
-    np.testing.assert_array_equal(dask.compute(y)[0], VALUES + 1)
+    for each in (y, pickle.loads(pickle.dumps(y))):
+        np.testing.assert_array_equal(dask.compute(each)[0], VALUES + 1)
     np.testing.assert_array_equal(as_kind(y, kind).compute(), VALUES + 1)
     assert kind_of(as_kind(y, kind)) == kind
     assert lowered_together([VALUES])[0] is VALUES

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from support.cases import cases
 
+from chunkmill.jobs import call
 from chunkmill.jobs.call import function_fingerprint
 
 FACTOR = 2
@@ -127,6 +128,12 @@ def test_all_that_a_function_uses_of_what_is_not_installed_counts(monkeypatch, c
 
     assert fingerprint(False) == fingerprint(False)
     assert fingerprint(False) != fingerprint(True)
+
+
+def test_what_functions_of_an_installed_factory_close_over_counts(monkeypatch):
+    monkeypatch.setattr(call, "_is_installed", lambda module: True)
+    assert function_fingerprint(closing(1)) == function_fingerprint(closing(1))
+    assert function_fingerprint(closing(1)) != function_fingerprint(closing(2))
 
 
 @cases("made", [threading.Lock, lambda: (n for n in range(3)), threading.local, lambda: np.frompyfunc(abs, 1, 1)])

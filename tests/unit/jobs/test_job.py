@@ -195,6 +195,7 @@ def test_a_plan_whose_choices_are_damaged_is_another_one(unfinished, choices):
         ({"strategy": "direct"}, "strategy spill where this call has direct"),
         ({"overwrite": True}, "overwrite False where this call has True"),
         ({"temp": "memory://elsewhere"}, "temp None where this call has memory://elsewhere"),
+        ({"chunks": (20, 2)}, r"chunks \(40, 1\) where this call has \(20, 2\)"),
     ],
 )
 def test_another_option_is_another_plan_and_named(again, says):
