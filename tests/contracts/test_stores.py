@@ -83,7 +83,7 @@ class TestObstoreGcs(ContractOfSlowStores):
 
 @pytest.mark.filterwarnings("ignore:.*guarded by a lock alone")
 class OfFileServer(ContractOfSlowStores):
-    n_listed, n_threads, n_increments = 20, 3, 4
+    n_listed, n_threads, n_increments, n_replaced = 20, 3, 4, 3
     server: ClassVar[str]
 
     @pytest.fixture

@@ -214,7 +214,7 @@ class Endless(BaseHTTPRequestHandler):
 @cases(("key", "words"), [("a", "more than the 10 bytes"), ("unsaid", "does not say how long")])
 def test_a_server_that_never_ends(byte_range, key, words):
     with ThreadingHTTPServer(("127.0.0.1", 0), Endless) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         store = open_store(f"http://127.0.0.1:{server.server_port}")
         with pytest.raises(StoreError, match=words):
             store.get(key, byte_range)
