@@ -1,5 +1,6 @@
 """What is found out about a store by a scratch key, what is unsafe about it, and that nothing stays there."""
 
+import re
 import shutil
 
 import pytest
@@ -18,6 +19,7 @@ def test_a_safe_store_has_no_findings_and_nothing_stays(store):
     assert report.store.compares_versions
     assert report.store.writable
     assert report.store.read_seconds >= 0
+    assert re.search(r"partial writes +versions are compared\n +small request +\S+ \S*s$", str(report))
 
 
 def test_a_store_that_compares_no_versions_is_unsafe(store):
@@ -27,13 +29,24 @@ def test_a_store_that_compares_no_versions_is_unsafe(store):
     (finding,) = report.findings
     assert finding.kind == "unsafe"
     assert "lock" in finding.what
+    assert "guarded by a lock only" in str(report)
 
 
-def test_a_store_that_cannot_be_written_is_an_error_and_is_read(store):
-    report = doctor(FailingStore(store, 1, ["set", "set_if"]))
-    assert [each.kind for each in report.findings] == ["error"]
-    assert report.store.writable is False
-    assert report.store.read_seconds is not None
+@pytest.mark.parametrize(("methods", "said"), [(["set", "set_if"], "written"), (["get"], "read")])
+def test_a_store_that_cannot_be_written_or_read_is_an_error(store, methods, said):
+    report = doctor(FailingStore(store, 1, methods))
+    (finding,) = report.findings
+    assert finding.kind == "error"
+    assert finding.what.startswith(f"the store cannot be {said}: ")
+    assert report.store.writable is (False if said == "written" else None)
+    assert (report.store.read_seconds is None) is (said == "read")
+    assert "partial writes" not in str(report)
+
+
+def test_a_store_whose_values_are_seen_half_written_is_unsafe(store):
+    store.replaces_atomically = False
+    (finding,) = doctor(store).findings
+    assert (finding.kind, finding.what) == ("unsafe", "a reader may see a value that is partly written")
 
 
 def test_slow_requests_are_said(monkeypatch):
@@ -76,3 +89,25 @@ def test_a_worker_that_differs_is_named(packages, kind, said):
     assert finding.kind == kind
     assert "tcp://a:1" in finding.what
     assert said in finding.what
+
+
+class _Cluster:
+    """Answers as a client of workers that are as this process, but for one that fails."""
+
+    def __init__(self, n):
+        self.n = n
+
+    def scheduler_info(self, n_workers):
+        return {"workers": {f"tcp://a:{i}": {} for i in range(min(self.n, n_workers))}}
+
+    def run(self, function, on_error):
+        assert on_error == "return"
+        return {f"tcp://a:{i}": OSError("no room") if i else function() for i in range(self.n)}
+
+
+def test_workers_are_asked_one_by_one():
+    report = doctor(client=_Cluster(2))
+    assert [*report.workers] == ["tcp://a:0"]
+    assert re.search(r"\n +workers +1\n", str(report))
+    assert [(each.kind, each.what) for each in report.findings] == [("error", "worker tcp://a:1: OSError: no room")]
+    assert "the cluster has no workers" in doctor(client=_Cluster(0)).findings[0].what

@@ -63,6 +63,46 @@ def test_info_of_all_below(tmp_path):
     assert {each["path"] for each in run_json("info", "-r", tmp_path / "k.zarr")} >= {"", "t", "time", "below/it/t"}
 
 
+def test_ls_draws_a_tree_or_a_table(archive):
+    tree, table = run("ls", archive).stdout, run("ls", "--long", archive).stdout
+    assert [name in tree for name in ("stack", "deep", "time")] == [True] * 3
+    assert "codecs" not in tree
+    assert re.search(r"stack +\(8, 6, 6\) +int16 ", table)
+    assert "stack" in run("ls", archive, "--path", "stack").stdout
+    assert {each["path"] for each in run_json("ls", archive)} == {"", "stack", "deep", "deep/time"}
+
+
+def test_levels_of_an_image_are_described(tmp_path):
+    cm.create_array(tmp_path / "in", "s0", shape=(4, 8, 8), dtype="u1", chunks=(4, 4, 4), fill_value=1)
+    cm.create_array(tmp_path / "in", "s1", shape=(4, 8, 8), dtype="u1", chunks=(4, 4, 4))
+    made = ["pyramid", tmp_path / "in", tmp_path / "out", "--path", "s0", "--join", "s1", "--levels", 2]
+    run(*made, "--factors", "isotropic", "--scale", "z=4,y=2,x=2", "--units", "nanometer", "--translation", "3")
+    shown = run("info", tmp_path / "out").stdout
+    assert re.search(r"levels +0 \S+ 4, 8, 8\S+: c 1, z 4 nanometer, y 2 nanometer, x 2 nanometer\n", shown), shown
+    level = run_json("info", tmp_path / "out")["levels"][1]
+    assert (level["shape"], level["scale"], level["axes"]) == ([2, 4, 4, 4], [1, 4, 4, 4], ["c", "z", "y", "x"])
+
+
+@cases("command", ["info", "ls", "verify", "convert"])
+def test_consolidated_metadata_are_used_as_asked(tmp_path, command):
+    """Of a node that only documents have, and where there are none at all."""
+    url, others = tmp_path / "a", {"verify": [tmp_path / "b"], "convert": [tmp_path / "c", "--dry-run"]}
+    for each in (url, tmp_path / "b"):
+        cm.create_array(each, "x", shape=(2,), dtype="i4", format="zarr2")
+    words = [command, "--json", url, *others.get(command, [])]
+    assert "consolidated" in run(*words, "--consolidated", code=3).stderr
+    cm.consolidate(url)
+    (url / "x" / ".zattrs").write_text('{"since": 1}')
+    if command in {"info", "ls"}:
+        words += ["--path", "x"]
+    said, ignored = (
+        CliRunner().invoke(main, [*map(str, words), each]) for each in ("--consolidated", "--no-consolidated")
+    )
+    assert said.exit_code == 0
+    assert ("since" in ignored.stdout) is (command != "convert")
+    assert "since" not in said.stdout
+
+
 def test_what_steers_a_terminal_is_shown(tmp_path):
     """Names and attributes come from others: a store must not clear screens, set titles, or write backwards."""
     url = str(tmp_path / "x.zarr")

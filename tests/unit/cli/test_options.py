@@ -38,6 +38,7 @@ def test_regions():
     convert = TYPES["region"].convert
     assert convert("2:6,3:", None, None) == (slice(2, 6), slice(3, None))
     assert convert("t=2:6,x=3:", None, None) == {"t": slice(2, 6), "x": slice(3, None)}
+    assert convert("...,:4", None, None) == (..., slice(None, 4))
     with pytest.raises(click.BadParameter, match="is not a region"):
         convert("0:8:2", None, None)
 

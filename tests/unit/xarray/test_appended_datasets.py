@@ -1,5 +1,8 @@
 """Append along a dimension: values, documents, interruptions."""
 
+import json
+from zipfile import ZipFile
+
 import dask.array as da
 import numpy as np
 import pandas as pd
@@ -11,6 +14,7 @@ from support.datasets import read, read_by_xarray, series
 import chunkmill as cm
 from chunkmill.errors import DatasetError
 from chunkmill.stores.memory import MemoryStore
+from chunkmill.stores.open import open_store
 from chunkmill.xarray.write import write_dataset
 
 pytest.importorskip("zarr")
@@ -232,3 +236,17 @@ def test_what_an_append_left_behind_is_no_data_later(store):
     later["v"][:] = np.nan
     write_dataset(later, store, append_dim="time")
     assert np.isnan(read(store).v[5:]).all()
+
+
+def test_each_write_is_in_a_zip_file_at_once(tmp_path):
+    """For other programs, while the store is open here."""
+    store = open_store(tmp_path / "x.zip")
+    for given, options in (
+        (series(), {}),
+        (series(2, "2000-01-06"), {"append_dim": "time"}),
+        (series(7).assign_attrs(more=1), {"mode": "a"}),
+    ):
+        write_dataset(given, store, **options)
+        with ZipFile(tmp_path / "x.zip") as file:
+            assert json.loads(file.read("v/zarr.json"))["shape"][0] == read(store).sizes["time"]
+            assert json.loads(file.read("zarr.json"))["attributes"] == given.attrs
