@@ -74,6 +74,15 @@ def test_all_see_the_same_nodes(store, lost):
     assert cm.open_array(target, "sub/b")[...].tolist() == [1, 2, 3, 4, 0, 0]
 
 
+def test_an_array_of_which_nothing_else_is_stored_has_fill_values():
+    store = MemoryStore()
+    cm.create_array(store, "a", shape=(3,), dtype="i4", fill_value=7, format="zarr2")
+    cm.consolidate(store)
+    for key in set(store.list_prefix("")) - {".zmetadata"}:
+        store.delete(key)
+    assert cm.open_array(store, "a")[...].tolist() == [7, 7, 7]
+
+
 def test_consolidating_again_keeps_them(store, lost):
     cm.consolidate(store)
     assert paths(cm.open_group(store, consolidated=True).stored) == PATHS

@@ -115,8 +115,11 @@ def test_what_is_created_where_others_have_begun_to_write_is_withdrawn(creator, 
     monkeypatch.setattr(conflicts, "pause", waited.append)
     with ExitStack() as held:
         store = before_it_is_there(lambda below: held.enter_context(leased(below, path, "convert it")))
+        cm.create_group(store)
+        cm.consolidate(store)
         with pytest.raises(JobError, match=r"is running: 'convert it'"):
             CREATORS[creator](store)
+        assert "g/b" not in cm.open_group(store, consolidated=True)
         assert 1 < sum(waited) < 5
         assert not [key for key in store.list_prefix("g/") if key != "g/zarr.json"]
     CREATORS[creator](store)

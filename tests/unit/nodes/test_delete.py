@@ -1,15 +1,22 @@
 """Deleting nodes: all that is theirs, in all formats; what is not stays."""
 
+from contextlib import ExitStack
+
 import numpy as np
 import pytest
 from support.cases import cases
-from support.recording import Died, DyingStore, Meanwhile
+from support.recording import CHANGES, Died, DyingStore, Meanwhile, RecordingStore
 
 import chunkmill as cm
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.errors import JobError, KeysLeft, NodeNotFound, StoreError
-from chunkmill.journal.lease import leased
+from chunkmill.formats.registry import get_format
+from chunkmill.journal.journal import Journal
+from chunkmill.journal.lease import discard_block_write, leased
+from chunkmill.journal.plans import Plan
 from chunkmill.nodes.opening import walk
+from chunkmill.stores import conflicts
+from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
 FORMATS = ["zarr2", "zarr3", "zarr3-draft", "n5"]
@@ -84,10 +91,12 @@ def test_the_same_call_deletes_the_rest_after_a_death(kind, monkeypatch):
             done = True
         except Died:
             look(store)
+            if kind in {"zarr2", "zarr3"} and store.get(get_format(kind).array_keys("g/deep/b")[0]):
+                assert store.get(get_format(kind).group_keys("g")[0])  # other readers find what is left by it
             try:
                 cm.delete(store, "g")
-            except NodeNotFound:  # only its record was left
-                assert list(cm.open_group(store)) == ["h"]
+            except NodeNotFound:  # only a part of its journal was left
+                assert not {"plan.json", "nodes.json"} <= {key.rpartition("/")[2] for key in store.list_prefix("")}
         assert list(cm.open_group(store)) == ["h"], n
         problems = [str(problem) for problem in cm.check(store).problems]
         assert not [text for text in problems if "orphan" in text or "stale" in text], (n, problems)
@@ -119,8 +128,33 @@ def test_writers_respect_it_and_it_respects_them():
             cm.delete(store, "g")
     with leased(store, "g", "delete 'g'"), pytest.raises(JobError, match="is running"):
         cm.create_array(store, "g/new", shape=(1,), dtype="i4")
+    Journal(store, Plan("g/a", "put it", "plan", kind="to_store")).begin()
+    with pytest.raises(JobError, match="was interrupted"):  # it can be resumed, which needs its records
+        cm.delete(store, "g/a")
+    discard_block_write(store, "g/a")
     with leased(store, "h", "write beside"):
         cm.delete(store, "g")
+
+
+def test_of_a_writer_that_begins_at_the_same_time_nothing_is_deleted(monkeypatch):
+    monkeypatch.setattr(conflicts, "pause", lambda _: None)
+    store = make(MemoryStore())
+    with ExitStack() as held:
+        begins = Meanwhile(
+            store,
+            lambda method, key: method in CHANGES and ".chunkmill" in key,
+            lambda below: held.enter_context(leased(below, "g/a", "write there")),
+        )
+        with pytest.raises(JobError, match="is running: 'write there'"):
+            cm.delete(begins, "g")
+    np.testing.assert_array_equal(cm.open_array(store, "g/a")[...], VALUES)
+
+
+@cases("kind", ["zarr2", "zarr3"])
+def test_what_others_consolidate_at_the_same_time_is_forgotten(kind):
+    store = make(MemoryStore(), kind)
+    cm.delete(Meanwhile(store, lambda method, key: method in CHANGES and key.startswith("g/a/"), cm.consolidate), "g")
+    assert list(cm.open_group(store, consolidated=True)) == ["h"]
 
 
 def test_a_replaced_array_is_left_as_it_is(monkeypatch):
@@ -137,13 +171,25 @@ def test_a_replaced_array_is_left_as_it_is(monkeypatch):
     assert cm.open_array(store, "g/a").shape == (3,)
 
 
-@cases(("kind", "path"), [("zarr2", "g/link"), ("zarr3", "g/link"), ("zarr3", "g"), ("n5", "g"), ("n5", "")])
-def test_of_a_symbolic_link_the_link_is_deleted(kind, path, tmp_path):
+@cases(
+    ("kind", "path", "name"),
+    [
+        ("zarr2", "g/link", "g/link"),
+        ("zarr3", "g/link", "g/link"),
+        ("zarr3", "g", "g/link"),
+        ("n5", "g", "g/link"),
+        ("n5", "", "g/link"),
+        ("zarr3", "", "link"),
+    ],
+)
+def test_of_a_symbolic_link_the_link_is_deleted(kind, path, name, tmp_path):
     store, elsewhere = make(str(tmp_path / "a"), kind), make(str(tmp_path / "elsewhere"), kind)
-    link = tmp_path / "a" / "g" / "link"
+    link = tmp_path / "a" / name
     link.symlink_to(elsewhere)
-    cm.delete(store, path)
+    watched = RecordingStore(LocalStore(store))
+    cm.delete(watched, path)
     assert not link.is_symlink()
+    assert not [key for key in watched.keys(*CHANGES) if key.startswith(f"{name}/") and key != f"{name}/"]
     assert list(cm.open_group(elsewhere)) == ["g", "h"]
     for each in ("g/a", "g/deep/b", "h"):
         np.testing.assert_array_equal(cm.open_array(elsewhere, each)[...], VALUES)
