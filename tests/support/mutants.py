@@ -168,14 +168,15 @@ def tests_of(module: Path) -> Iterator[list[str]]:
     yield [f"tests/unit/{room}"]
     if room in CONTRACTS:
         yield CONTRACTS[room]
-    dotted = ".".join(["chunkmill", *module.with_suffix("").parts])
-    if importing := [each for each in _naming(dotted, units) if not each.startswith(f"tests/unit/{room}/")]:
+    package = ".".join(["chunkmill", *module.parts[:-1]])
+    imported = rf"{package}(\.{module.stem}| import .*\b{module.stem})"
+    if importing := [each for each in _naming(imported, units) if not each.startswith(f"tests/unit/{room}/")]:
         yield importing
 
 
 def _naming(name: str, folder: Path) -> list[str]:
-    """Return the files of tests in a folder that name a module."""
-    found = re.compile(rf"\b{re.escape(name)}\b")
+    """Return the files of tests in a folder that name a module, which is a pattern."""
+    found = re.compile(rf"\b{name}\b")
     tests = sorted(folder.rglob("test_*.py"))
     return [str(path.relative_to(ROOT)) for path in tests if found.search(f"{path.stem[5:]} {path.read_text('utf-8')}")]
 

@@ -168,7 +168,7 @@ class ZipStore(PlacedStore, contextlib.AbstractContextManager["ZipStore"]):
         if (member := self._member(key)) is None:
             return None
         with self.named_in_errors(key):
-            if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
+            if member.compress_type != zipfile.ZIP_STORED:
                 reason = "the member is compressed, so that no byte range of the zip file is its value: "
                 reason += "zip without compression (zip -0), or unpack the file"
                 raise StoreError(url=self.url, key=key, reason=reason)

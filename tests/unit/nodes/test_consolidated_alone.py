@@ -1,5 +1,7 @@
 """Nodes that consolidated metadata alone name: one view of the hierarchy for listings and for jobs.
 
+By `chunkmill.stores.memory`.
+
 Some writers store no other documents (EOPF's Zarr v2); copies of others lose single ones.
 """
 

@@ -343,7 +343,7 @@ def test_labels_without_an_image_or_its_shape_are_refused(source, tmp_path):
 
 
 def test_an_ozx_is_one_file_with_its_documents_first(source, tmp_path):
-    """As OME-Zarr's RFC-9 has it."""
+    """As OME-Zarr's RFC-9 has it; by `chunkmill.stores.zip`."""
     url = tmp_path / "image.ozx"
     cm.pyramid(source, url, scale=0.5, units="um", channels=["dapi", "gfp"])
     with zipfile.ZipFile(url) as archive:

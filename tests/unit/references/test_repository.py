@@ -1,4 +1,7 @@
-"""Virtual chunks of a repository of Icechunk: byte ranges of what is stored elsewhere, written as a reference set is."""
+"""Virtual chunks of a repository of Icechunk: byte ranges of what is stored elsewhere, written as a reference set is.
+
+By `chunkmill.stores.icechunk_store`.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,7 @@
-"""Virtual chunks of a repository of Icechunk, from netCDF files: read by zarr-python and xarray's zarr engine."""
+"""Virtual chunks of a repository of Icechunk, from netCDF files: read by zarr-python and xarray's zarr engine.
+
+By `chunkmill.stores.icechunk_store`.
+"""
 
 import pytest
 import xarray as xr

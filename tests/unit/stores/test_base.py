@@ -47,7 +47,8 @@ def test_without_abilities(store):
     assert wrapped(ZipStore("x.zip")).is_archive
     assert store.can_list
     assert list(store.list_sizes("a/")) == [("a/b", None)]
-    assert store.innermost is store.uncached is store
+    assert store.innermost is store.uncached is store.after_stored() is store
+    assert store.locate("a/b") is None
     store.set_parts("c", iter([b"1", b"2"]))
     assert store.get("c") == b"12"
 
@@ -103,6 +104,8 @@ def test_a_store_without_a_method_of_every_store_cannot_be_made():
 def test_what_a_store_cannot_do_is_an_error():
     with pytest.raises(StoreError, match="ReferenceStore cannot replace at once"):
         wrapped(ReferenceStore(ReferenceBuilder().build())).replace_prefix("a/", "b/", "mark")
+    with pytest.raises(StoreError, match=r"'a'.*MemoryStore cannot hold virtual chunks"):
+        wrapped(MemoryStore()).refer("a", [], None)
 
 
 class Text:

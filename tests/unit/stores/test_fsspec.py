@@ -176,6 +176,8 @@ def test_filesystem_that_fails_to_open():
     assert store.get("k") is None
     with pytest.raises(StoreError, match="FileNotFoundError"):  # of the archive: nothing is known of the key
         FsspecStore("zip://::memory://absent.zip").get("k")
+    with pytest.raises(StoreError, match=r"cannot write through 'simplecache'.*write to memory://x"):
+        FsspecStore("simplecache::memory://x").set("k", b"1")
 
 
 # --- filesystems that were made by hand
@@ -349,3 +351,25 @@ def test_folders_that_another_process_makes_at_the_same_time(monkeypatch):
     monkeypatch.setattr(Contended, "is_allowed", False)
     with pytest.raises(StoreError, match="PermissionError"):
         store.set("other/k", b"1")
+
+
+@pytest.fixture
+def of_files(tmp_path):
+    return FsspecStore(f"local://{tmp_path}")
+
+
+def test_a_rename_that_fails_leaves_nothing(of_files, tmp_path, monkeypatch):
+    of_files.set("k", b"old")
+    monkeypatch.setattr(type(of_files._open().fs), "mv", lambda *_, **__: 1 / 0)
+    with pytest.raises(StoreError, match="ZeroDivisionError"):
+        of_files.set("k", b"new")
+    assert (of_files.get("k"), [each.name for each in tmp_path.iterdir()]) == (b"old", ["k"])
+
+
+def test_folders_in_which_nothing_is_left_are_removed(of_files):
+    for key in ("a/b/k", "c/k"):
+        of_files.set(key, b"1")
+    of_files.delete("a/b/k")
+    of_files.remove_empty_folders("")
+    assert not of_files.remove_folder("c/")
+    assert (of_files.list_dir(""), of_files.get("c/k")) == (["c/"], b"1")

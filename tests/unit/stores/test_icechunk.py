@@ -1,6 +1,8 @@
 """Repositories of Icechunk, opened by url."""
 
+import sys
 from pathlib import Path
+from unittest.mock import Mock, call
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.errors import StoreError
-from chunkmill.stores.icechunk import _s3_options
+from chunkmill.stores.icechunk import _s3_options, _storage
 from chunkmill.stores.open import open_store
 
 pytest.importorskip("icechunk")
@@ -66,3 +68,29 @@ SERVER = {"endpoint_url": "http://localhost:1"}
 )
 def test_options_of_s3fs_are_translated(options, expected):
     assert _s3_options(options) == expected
+
+
+B, C = {"bucket": "b", "prefix": "x"}, {"container": "c", "prefix": "x"}
+
+
+@cases(
+    ("url", "options", "expected"),
+    [
+        ("s3://b/x/", {"anon": True}, call.s3_storage(**B, **ANONYMOUS)),
+        ("s3://b", {"anon": True}, call.s3_storage(bucket="b", prefix=None, **ANONYMOUS)),
+        ("gs://b/x", {}, call.gcs_storage(**B, from_env=True)),
+        ("gcs://b/x", {"anonymous": True}, call.gcs_storage(**B, anonymous=True)),
+        ("az://c/x", {"account": "a"}, call.azure_storage(**C, account="a")),
+        ("file:///data/x", {}, call.local_filesystem_storage("/data/x")),
+    ],
+)
+def test_which_storage_a_url_names(url, options, expected):
+    icechunk = Mock()
+    assert _storage(icechunk, url, options) is not None
+    assert icechunk.mock_calls == [expected]
+
+
+def test_without_the_package_the_way_out_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "icechunk", None)
+    with pytest.raises(StoreError, match=r"pip install 'chunkmill\[icechunk\]'"):
+        open_store("s3://b/x|icechunk:")

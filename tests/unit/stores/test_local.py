@@ -102,10 +102,20 @@ def test_other_errors_are_not_absence(store, monkeypatch, code):
         lambda: list(store.list_prefix("a/")),
         lambda: store.set("a/k", b"2"),
         lambda: store.set_if("a/k", b"2", None),
+        lambda: store.delete("a/k"),
+        lambda: store.delete_prefix("a/"),
     ):
         with pytest.raises(StoreError, match="a/") as caught:
             request()
         assert caught.value.errno == code
+
+
+@NEEDS_NEW_NAMES
+def test_a_sync_that_fails_is_an_error(store, tmp_path, monkeypatch):
+    LocalStore(tmp_path / "absent").sync()
+    monkeypatch.setattr(posix_file, "_of_linux", lambda _: lambda _: -1)
+    with pytest.raises(StoreError, match="cannot sync"):
+        store.sync()
 
 
 @cases("call", ["write", "replace", "fsync"])
@@ -426,10 +436,12 @@ def test_set_and_delete_wait_for_set_if(store, tmp_path):
     assert sorted(done) == ["delete", "set"]
 
 
-@pytest.mark.parametrize("system", ["renameat2", "no renameat2"])
+@pytest.mark.parametrize("system", ["renameat2", "no renameat2", "no flock either"])
 def test_of_many_who_create_a_key_one_does(store, monkeypatch, system):
-    if system == "no renameat2":
+    if system != "renameat2":
         monkeypatch.setattr(posix_file, "_renamed", lambda *_: False)
+    if system == "no flock either":
+        monkeypatch.setattr(directories, "CAN_LOCK", False)
     ready = threading.Barrier(4)
 
     def create(i):
@@ -492,6 +504,20 @@ def test_sweep_takes_the_old_of_other_machines(store, tmp_path, monkeypatch):
     monkeypatch.setattr(posix_file, "_now_in", lambda _: now + 3700)
     assert len(store.sweep()) == 1
     assert files(tmp_path) == []
+
+
+@NEEDS_NEW_NAMES
+@cases(("error", "expected"), [(ProcessLookupError, True), (PermissionError, False), (OverflowError, False)])
+def test_of_which_processes_it_is_known_that_they_have_ended(monkeypatch, error, expected):
+    def kill(*_):
+        raise error
+
+    monkeypatch.setattr(os, "kill", kill)
+    host, *namespace = posix_file.origin()
+    assert posix_file.is_gone((host, *namespace), 1) is expected
+    assert not posix_file.is_gone(("elsewhere", *namespace), 1)
+    monkeypatch.setattr(posix_file, "origin", lambda: (host, "", ""))
+    assert not posix_file.is_gone((host, "", ""), 1)
 
 
 def test_set_if_in_a_directory_that_goes(store):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import warnings
+from urllib.error import HTTPError
 
 import fsspec
 import numpy as np
@@ -296,13 +297,16 @@ def test_a_conflict_of_conditions_is_tried_again(s3_server):  # noqa: F811
         assert not store.set_if("k1", b"2", None)  # others' is there
 
 
+def refuse_to(method, error, monkeypatch):
+    def refuse(*_, **__):
+        raise error
+
+    monkeypatch.setattr(obstore, method, refuse)
+
+
 def test_credentials_that_may_not_write(monkeypatch):
     store = ObstoreStore(MemoryStore())
-
-    def refuse(*_, **__):
-        raise obstore.exceptions.PermissionDeniedError("403 Forbidden")
-
-    monkeypatch.setattr(obstore, "put", refuse)
+    refuse_to("put", obstore.exceptions.PermissionDeniedError("403 Forbidden"), monkeypatch)
     with pytest.raises(StoreError, match="the credentials do not allow it"):
         store.set_if("k", b"", None)
     assert conflicts.compares_versions(store, "a root")
@@ -310,6 +314,35 @@ def test_credentials_that_may_not_write(monkeypatch):
 
 # --------------------------------------------------------------------------------------------------------------------
 # Trouble on the way
+
+
+def test_a_value_that_others_replace_again_and_again_is_an_error(monkeypatch):
+    refuse_to("get", obstore.exceptions.PreconditionError("412"), monkeypatch)
+    with pytest.raises(StoreError, match=r"'k'.*replaced 10 times while it was read"):
+        ObstoreStore(MemoryStore()).get("k")
+
+
+@cases(
+    ("answer", "region"), [({"x-amz-bucket-region": "eu-west-1"}, "eu-west-1"), ({}, "us-east-1"), (None, "us-east-1")]
+)
+def test_the_region_of_a_bucket_is_asked_for(answer, region, monkeypatch):
+    def urlopen(request, **_):
+        raise OSError if answer is None else HTTPError(request.full_url, 301, "moved", answer, None)
+
+    monkeypatch.setattr(obstore_clients.urllib.request, "urlopen", urlopen)
+    assert obstore_clients._region_of("b") == region
+
+
+def test_profiles_that_cannot_be_read(monkeypatch):
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    store = open_store("s3://b/x", {"profile": "no-such"})
+    with pytest.raises(StoreError, match="boto3 finds no credentials: ProfileNotFound"):
+        store.get("k")
+    monkeypatch.setattr(obstore_clients, "find_spec", lambda _: None)
+    with pytest.raises(StoreError, match="profiles of AWS need boto3"):
+        store.get("k")
+    assert obstore_clients._credentials(store._place, None) == {}
 
 
 def test_no_retries_when_users_want_none(s3_server):  # noqa: F811

@@ -35,6 +35,7 @@ CASES = [
     ("file:///data/x.ZIP", ZipStore, "zip://::file:///data/x.ZIP"),
     ("zip://::/data/x.zip", ZipStore, "zip://::file:///data/x.zip"),
     ("zip://in/side::file:///data/x.zip", ZipStore, "zip://in/side::file:///data/x.zip"),
+    ("/data/x|zip:in", ZipStore, "zip://in::file:///data/x"),
     ("zip://::memory://x.zip", FsspecStore, "zip://::memory://x.zip"),
     ("memory://x/", FsspecStore, "memory://x"),
     ("memory:///x", FsspecStore, "memory://x"),
@@ -58,10 +59,8 @@ def test_a_directory_named_zip(tmp_path):
     assert type(open_store(tmp_path / "x.zip")) is LocalStore
 
 
-def test_relative_and_home(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_home(monkeypatch):
     monkeypatch.setenv("HOME", "/home/someone")
-    assert open_store("x").url == f"file://{tmp_path}/x"
     assert open_store("~/x.zip").url == "zip://::file:///home/someone/x.zip"
     assert open_store("file://~/x").url == "file:///home/someone/x"
 
@@ -75,6 +74,8 @@ def test_what_is_none():
         open_store(3)
     with pytest.raises(StoreError, match="empty"):
         open_store("")
+    with pytest.raises(ValueError, match="a store object has its options already"):
+        open_store(ZipStore("x.zip"), {"anon": True})
 
 
 def test_unknown_protocol():

@@ -43,6 +43,7 @@ def test_values_are_forgotten(reads, meter):
     assert not reads.any_present
     reads.get("a")
     assert reads.any_present
+    assert reads.absent == {"c"}
     reads.forget()
     assert not reads.any_present
     assert reads.get("a") == b"0123456789"
@@ -110,6 +111,23 @@ def test_what_is_written_is_answered_from_below(store):
     value, version = store.get_versioned("late/.zarray")
     assert store.set_if("late/.zarray", value + b"!", version)
     assert store.get("late/.zarray") == b"below!"
+
+
+def test_documents_answer_for_what_is_not_stored_alone(below):
+    store = OverlayStore(DOCUMENTS, below, ANSWERS, entries=frozenset({".zarray", ".zgroup"}))
+    later = store.after_stored(without="b/")
+    expected = {
+        "a/.zarray": b"below",
+        "late/.zarray": b"below",
+        ".zgroup": b"{}",
+        "a/.zattrs": None,
+        "b/c/.zgroup": None,
+    }
+    assert {key: later.get(key) for key in expected} == expected
+    assert list(later.get_many(map(ByteSpan, expected))) == list(expected.values())
+    assert (later.list_dir(""), later.list_dir("a/")) == ([".zgroup", "a/", "late/"], [".zarray", "0.0"])
+    below.below.can_list = False
+    assert store.after_stored() is store.uncached is below
 
 
 def test_pickle(store):

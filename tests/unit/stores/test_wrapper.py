@@ -9,8 +9,7 @@ import pytest
 from support.cases import cases
 from support.recording import Meanwhile, RecordingStore, UnfencedStore
 
-from chunkmill.errors import JobError, StoreError
-from chunkmill.stores import conflicts
+from chunkmill.errors import JobError
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
@@ -184,20 +183,6 @@ def test_the_same_task_elsewhere(below, guard):
     store = GuardedStore(Meanwhile(MemoryStore(), is_set_if, lambda there: there.set("a", b"new")), guard)
     store.set("a", b"new")
     assert [method for method, _, _ in store.below.log] == ["set_if", "get_versioned"]  # it is there
-
-
-def test_endless_contention_is_an_error(guard, monkeypatch):
-    monkeypatch.setattr(conflicts, "pause", lambda _: None)
-
-    class Refuses(MemoryStore):
-        def set_if(self, key, value, version):
-            return False
-
-    refuses = Refuses()
-    refuses.set("a", b"old")
-    for write in ("set", "delete"):
-        with pytest.raises(StoreError, match="the store refused"):
-            WRITES[write](GuardedStore(refuses, guard))
 
 
 def test_parts_are_asked_about_again_before_they_are_published(below, guard):

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import xarray as xr
 from contracts.store_contract import KEYS, ContractOfSlowStores, ReadContract
+from dask.base import tokenize
 
 import chunkmill as cm
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import ByteRange
 from chunkmill.stores.memory import MemoryStore
+from chunkmill.stores.open import open_store
 from chunkmill.stores.zarr_python import ZarrPythonStore
 
 zarr = pytest.importorskip("zarr")
@@ -27,6 +29,10 @@ class TestZipStore(ReadContract):
             for key, value in KEYS.items():
                 store.set(key, value)
             yield store
+
+    def test_leases_which_would_stay_are_refused(self, filled):
+        with pytest.raises(StoreError, match="the store deletes nothing"):
+            filled.set(".chunkmill-job-0/plan.json", b"{}")
 
     test_no_prefix_leads_out = test_pickle = None  # it deletes nothing, and another process cannot write on
 
@@ -70,7 +76,9 @@ def test_a_range_does_not_fetch_the_whole_value():
     assert None not in asked
 
 
-def test_a_store_for_reading_refuses_to_write():
+def test_a_store_for_reading_refuses_to_write(tmp_path):
+    with pytest.raises(StoreError, match="for reading only"):
+        open_store(zarr.storage.LocalStore(tmp_path, read_only=True)).set("a", b"")
     store = ZarrPythonStore(zarr.storage.MemoryStore(read_only=True))
     assert {store} == {ZarrPythonStore(store.below_zarr)}
     with pytest.raises(StoreError, match="for reading only"):
@@ -126,3 +134,12 @@ def test_a_store_that_cannot_be_opened_leaves_no_coroutine():
     with pytest.raises(StoreError, match="no answer"):
         ZarrPythonStore(Unreachable()).get("k")
     gc.collect()
+
+
+def test_a_dictionary_that_others_change_has_another_token():
+    """Dask would compute once, and return old values."""
+    values = {"a": b"1"}
+    before = tokenize(MemoryStore(values))
+    assert tokenize(MemoryStore(values)) == before
+    values["a"] = b"2"
+    assert tokenize(MemoryStore(values)) != before

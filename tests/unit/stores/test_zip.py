@@ -9,6 +9,7 @@ import threading
 import warnings
 import zipfile
 from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -321,3 +322,27 @@ def test_readers_wait_while_a_member_is_replaced(path, monkeypatch):
             assert has_members.wait(10)
             store.set("k", b"new")
             assert reads[0].result() in found
+
+
+def test_where_the_bytes_of_a_member_are(path):
+    zipped(path, b"value")
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("small", b"value", zipfile.ZIP_DEFLATED)
+    with ZipStore(path) as store:
+        found = store.locate("k")
+        assert path.read_bytes()[found.offset :][: found.length] == b"value"
+        assert (found.url, store.locate("no")) == (f"file://{path}", None)
+        with pytest.raises(StoreError, match=r"'small'.*is compressed"):
+            store.locate("small")
+        store.set("new", b"1")
+        with pytest.raises(StoreError, match=r"'new'.*close the store first"):
+            store.locate("new")
+
+
+def test_a_copy_that_fails_leaves_nothing(path, monkeypatch):
+    zipped(path, b"old")
+    monkeypatch.setattr(zip_module.shutil, "copyfile", lambda _, partial: 1 // Path(partial).write_bytes(b""))
+    with pytest.raises(StoreError, match="ZeroDivisionError"):
+        ZipStore(path).set("k", b"new")
+    assert [each.name for each in path.parent.iterdir()] == ["x.zip"]
+    assert ZipStore(path).get("k") == b"old"

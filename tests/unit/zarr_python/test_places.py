@@ -1,4 +1,7 @@
-"""Stores of zarr-python, Icechunk's and dictionaries wherever a url is taken."""
+"""Stores of zarr-python, Icechunk's and dictionaries wherever a url is taken.
+
+By `chunkmill.stores.zarr_python` and `chunkmill.stores.icechunk_store`.
+"""
 
 import dask.array as da
 import numpy as np
