@@ -194,6 +194,21 @@ def test_a_plan_writes_nothing_and_says_what_it_would():
     assert abs(report.bytes_read - plan.bytes_read) < plan.bytes_read  # estimated from a few keys
 
 
+def test_a_plan_of_a_group_says_what_is_done_for_how_many_and_draws_the_largest_that_changes():
+    source = make_tree()
+    plan = cm.plan_convert(source, MemoryStore(), format="zarr3", chunks={"a": (7, 5)}, shards={"deep/c": (6, 4)})
+    assert plan.strategy == "direct + repack + copy"
+    assert plan.reason == "4 arrays in 4 groups: direct 1, repack 1, copy 2"
+    rows = {row["array"]: row for row in plan.arrays}
+    assert (rows["a"]["chunks"], rows["deep/c"]["chunks"]) == ("(3, 2) → (7, 5)", (3, 2))
+    assert (rows["a"]["shards"], rows["deep/c"]["shards"]) == (None, "none → (6, 4)")
+    assert [array.path for array in plan.drawn] == ["a", "a"]
+    assert plan._repr_html_().count("<svg") == 2
+    assert cm.plan_convert(source, MemoryStore(), format="zarr3").drawn is None
+    empty = cm.plan_convert((source, "empty"), MemoryStore(), format="zarr3")
+    assert (empty.strategy, empty.reason) == ("metadata only", "0 arrays in 1 group: nothing to move")
+
+
 def test_a_dataset_of_v2_decodes_to_the_same_in_v3(tmp_path):
     """In v2 xarray takes the fill value for missing data, in v3 the attribute: elements of 0 and of -9999, and NaN."""
     pytest.importorskip("zarr")

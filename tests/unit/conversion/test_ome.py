@@ -32,6 +32,8 @@ def test_refused(scan):
         cm.plan_convert(scan, MemoryStore(), format="n5", ome="0.5")
     with pytest.raises(UnsupportedFeature, match=r"zarr3 does not support OME-Zarr 0\.4"):
         cm.plan_pyramid((scan, "a"), MemoryStore(), format="zarr3", ome="0.4")
+    with pytest.raises(ValueError, match=r"ome='0\.7': expected one of '0\.4', '0\.5', '0\.6', or None"):
+        cm.plan_convert(scan, MemoryStore(), format="zarr3", ome="0.7")
     plain = MemoryStore()
     cm.create_array(plain, "x", shape=(4,), dtype="i4", chunks=(2,))
     with pytest.raises(ValueError, match="no group of the source describes a multiscale image"):

@@ -75,6 +75,7 @@ def test_one_array_by_dimension(lengths, expected):
         ({"y": (2,)}, "names"),
         ({"t": 2, "v": (2, 2)}, "mixes integers"),
         ({"t": 2, "x": "all"}, "mixes integers"),
+        ({0: 2}, r"names dimensions \[0\]"),
     ],
 )
 def test_names_that_are_unknown(lengths, message):
@@ -85,14 +86,24 @@ def test_names_that_are_unknown(lengths, message):
 def test_arrays_without_names():
     with pytest.raises(ValueError, match="have no names: give a shape"):
         by_array({"t": 2}, array_of().stored, "chunks")
+    with pytest.raises(ValueError, match="have no names: give a shape"):
+        by_array({2: 2}, array_of().stored, "chunks")
     with pytest.raises(ValueError, match="expected a length"):
         chosen(lambda _: {0: 2.5}, array_of().stored, "chunks")
 
 
 def test_none_is_no_shards_by_path_and_as_it_is_by_dimension():
     group = group_of(t=("t",), v=("t", "x"))
+    assert grid(lambda _: None, group["v"]) == ((8,), (6,))
     assert by_array({"t": None}, group.stored, "shards")(group["t"]) is None
     assert grid(by_array({"t": None}, group.stored, "chunks"), group["v"]) == ((8,), (6,))
+
+
+def test_names_and_losses_that_there_are_not():
+    with pytest.raises(RegionError, match=r"1 names, where the arrays have \[2\] axes"):
+        cm.plan_convert(array_of(), MemoryStore(), format="zarr3", dimension_names=("t",))
+    with pytest.raises(ValueError, match=r"allow=\['values'\]: what may be lost is of 'fill_value', 'codecs'"):
+        cm.plan_convert(array_of(), MemoryStore(), format="zarr3", allow=["values"])
 
 
 def test_shards_that_are_kept_are_named():

@@ -7,6 +7,7 @@ import pytest
 from support.cases import cases
 from support.rechunks import check, make, planned_tightly
 from support.recording import FailingStore, FarStore, Meanwhile, RecordingStore, reads_a_chunk
+from support.small_jobs import stages_of
 
 import chunkmill as cm
 from chunkmill.array import present_keys
@@ -30,6 +31,18 @@ def sparse(*, at=(5, 10**5, N - 1), **more):
         array[2 * i : 2 * i + 2] = 7
     store.clear()
     return array
+
+
+@cases(("plan", "keys"), [
+    (lambda a, b: cm.plan_convert(a, b, format="zarr3", codecs="raw"), ["c/3"]),
+    (lambda a, b: cm.plan_rechunk(a, b, chunks=(3,), shards=None, strategy="spill"), ["a/c/0", "c/0"]),
+    (lambda a, b: cm.plan_transform(abs, a, b, block=(2,)), ["c/3"]),
+])  # fmt: skip
+def test_a_task_is_shown_by_its_first_store_key(plan, keys):
+    array = cm.create_array(MemoryStore(), "a", shape=(8,), dtype="i4", chunks=(2,))
+    array[...] = 1
+    shown = [stage.show((0, [list(stage.tasks)[-1]])) for stage in stages_of(plan(array, MemoryStore()))]
+    assert shown == keys
 
 
 def convert(source, target, **more):

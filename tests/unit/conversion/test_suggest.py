@@ -68,6 +68,11 @@ def test_a_rectilinear_grid_has_no_cost_of_its_own():
     assert cm.suggest_chunks(array, access=(1, -1)).present == ()
 
 
+def test_a_path_next_to_an_array_is_refused():
+    with pytest.raises(ValueError, match="the array is given"):
+        cm.suggest_chunks(values(), "a", access=(1, -1, -1))
+
+
 @cases("access", [(1, 2), (0, 1, 1), "abc"])
 def test_an_access_that_does_not_fit(access):
     with pytest.raises(RegionError, match="for each of 3 axes"):

@@ -150,12 +150,15 @@ def test_an_interrupted_job_is_listed_until_it_is_done(tmp_path):
     assert (job.state, job.path) == ("interrupted", "")
     assert job.job.startswith("rechunk to file://")
     assert str(job).startswith(f"interrupted: {job.job}, begun 20")
+    html = cm.jobs(target)._repr_html_()
+    assert html.index("state") < html.index("interrupted") < html.index(job.job)
     assert str(replace(job, job="\x1b[31m")).startswith(r"interrupted: \x1b[31m, begun 20")  # as a store may name it
     shown = CliRunner().invoke(main, ["jobs", target])
     assert (shown.exit_code, shown.stdout.splitlines()[0][:24]) == (0, "interrupted: rechunk to ")
     assert '"state": "interrupted"' in CliRunner().invoke(main, ["jobs", "--json", target]).stdout
     cm.rechunk(source, target, chunks=(8, 1), strategy="spill")
     assert cm.jobs(target) == []
+    assert cm.jobs(target)._repr_html_() == "no unfinished jobs"
     assert CliRunner().invoke(main, ["jobs", target]).stdout == "no unfinished jobs\n"
 
 
@@ -207,6 +210,8 @@ def test_a_damaged_journal(tmp_path):
     store.set(f"{journal_prefix('g')}{PLAN}", b"{")
     (job,) = cm.jobs(tmp_path / "a")
     assert str(job) == "interrupted: a job whose plan is damaged, begun at an unknown time"
+    with pytest.raises(JobError, match="the plan of the job is damaged; the same call resumes it"):
+        cm.resume(tmp_path / "a")
 
 
 def test_dead_jobs_are_discarded_and_running_ones_stay(tmp_path):

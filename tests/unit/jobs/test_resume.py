@@ -73,6 +73,19 @@ def test_a_job_resumes_without_its_arguments(source, tmp_path, monkeypatch):
     check_is_whole(source, target)
 
 
+def test_of_several_jobs_the_path_says_which_resumes(source, tmp_path, monkeypatch):
+    store = tmp_path / "target.zarr"
+    into = cm.create_array(store, "into", shape=SHAPE, dtype="f8", chunks=CHUNKS)
+    begin(source, into, monkeypatch)
+    begin(source, (store, "new"), monkeypatch)
+    with pytest.raises(JobError, match=r"there are several: \['into', 'new'\]; give the path of one"):
+        cm.resume(store)
+    for path in ("into", "new"):
+        assert cm.resume(store, path).n_resumed == 4
+        np.testing.assert_array_equal(cm.open_array(store, path)[...], source[...])
+    assert not cm.jobs(store)
+
+
 def test_what_cannot_be_resumed_without_arguments(source, tmp_path, monkeypatch):
     target = tmp_path / "target.zarr"
     with pytest.raises(JobError, match="there is no unfinished job"):

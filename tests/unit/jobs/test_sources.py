@@ -31,10 +31,17 @@ def made_again(store, fmt, chunks):
     make(store, shape=(6, 4), chunks=chunks, format=fmt)
 
 
+def damaged(store):
+    for key in list(store.list_prefix("")):
+        if store.get(key).startswith(b"{"):
+            store.set(key, b"{")
+
+
 CHANGES = {
     "nothing": (lambda store, _: None, None),
     "attributes": (lambda store, _: cm.open_array(store, "a", mode="r+").update_attributes({"units": "K"}), None),
     "deleted": (lambda store, _: store.delete_prefix(""), "deleted"),
+    "damaged": (lambda store, _: damaged(store), "changed"),
     "other chunks": (lambda store, fmt: made_again(store, fmt, (3, 4)), "changed"),
     "made again alike": (lambda store, fmt: made_again(store, fmt, (2, 4)), "replaced"),
 }

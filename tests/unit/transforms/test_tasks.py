@@ -235,6 +235,16 @@ def test_regions_beyond_the_ends_are_as_the_boundary_says(source):
     np.testing.assert_array_equal(read(store), values[np.maximum(np.arange(23) - 4, 0)])
 
 
+def test_regions_of_arrays_without_names():
+    cm.to_store(np.arange(10), store := MemoryStore(), "a", chunks=(4,))
+
+    def turned(region):
+        return (slice(10 - region[0].stop, 10 - region[0].start),)
+
+    cm.transform(np.flip, (store, "a"), (store, "b"), source_region=turned)
+    np.testing.assert_array_equal(read(store), np.arange(10)[::-1])
+
+
 class Picky(Exception):
     """One that cannot be read back from its pickle."""
 
@@ -324,6 +334,11 @@ def test_units_are_whole_store_keys_of_every_target():
         RegularAxis(10, 3),
     )
     assert unit_axes(space, [axes((24, 10), (5, 3)), axes((24, 10), (7, 3))])[0] == RegularAxis(24, 24)  # 35 > 24
+    uneven = ArrayAxes(
+        cm.create_array(MemoryStore(), shape=(24, 10), dtype="u1", chunks=((5, 19), 3)).stored.chunk_grid, (0, 1)
+    )
+    assert unit_axes(space, [uneven, uneven]) == uneven.grid.axes
+    assert unit_axes(space, [uneven, axes((24, 10), (4, 3))])[0] == RegularAxis(24, 24)
     # a target without an axis: all of it is in every block
     assert unit_axes(space, [axes((10,), (3,), (1,))]) == (RegularAxis(24, 24), RegularAxis(10, 3))
 

@@ -5,10 +5,12 @@ import functools
 import dask
 import numpy as np
 import pytest
+import xarray as xr
 from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.errors import AlignmentError, JobError, NodeNotFound, RegionError, TransformError, UnsupportedFeature
+from chunkmill.runtime.worker_memory import THREAD_OVERHEAD
 from chunkmill.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("two_threads")
@@ -124,6 +126,9 @@ OPTIONS = {
     "block of a text": ({"block": "auto"}, TypeError, "block='auto': expected the length of a block"),
     "block of a fraction": ({"block": (4.0, 4)}, TypeError, "expected the length of a block"),
     "region and halo": ({"halo": 1, "source_region": same}, ValueError, "source_region= says all that is read"),
+    "boundaries and region": ({"boundary": ["none", 0], "source_region": same}, ValueError, "one for all axes"),
+    "no function": ({"function": 3}, TypeError, "function=3: expected a function"),
+    "a Dataset": ({"sources": [xr.Dataset()]}, TypeError, "is a Dataset: give a variable"),
     "region": ({"source_region": (4, 4)}, TypeError, r"source_region=\(4, 4\): expected a function"),
     "chunks of fewer axes": ({"chunks": (4,)}, RegionError, "1 chunk lengths for 2 axes"),
     "shards of fewer axes": ({"shards": (8,)}, RegionError, "1 shard lengths for 2 axes"),
@@ -203,6 +208,20 @@ def test_blocks_are_as_large_as_memory_allows(large):
     assert found[0] > found[-1]
     with pytest.raises(JobError, match=rf"the smallest that works is {least} bytes.*; give max_mem={least} or more"):
         filtered(large, max_mem=least - 1)
+
+
+@cases(("halo", "n_blocks"), [(0, 2), (2, 3)])
+def test_a_task_holds_twice_what_the_function_takes_and_returns(halo, n_blocks):
+    """With a halo, which is put around it, twice as much of what it takes."""
+    a = cm.create_array(MemoryStore(), "a", shape=(64, 64), dtype="f8", chunks=(16, 16), codecs="raw")
+    plan = planned(a, halo=halo, block=(32, 32), codecs="raw")
+    block, chunk = 8 * (32 + 2 * halo) ** 2, 8 * 16 * 16
+    assert plan.peak_memory_bytes == 2 * (2 * n_blocks * block + chunk + THREAD_OVERHEAD)
+
+
+def test_small_blocks_share_tasks_of_which_some_remain():
+    a = cm.create_array(MemoryStore(), "a", shape=(2048,), dtype="u1", chunks=(2,))
+    assert planned(a, block=(2,)).n_tasks == 256
 
 
 def test_blocks_that_cut_store_keys_are_refused(large):

@@ -156,6 +156,10 @@ def test_an_existing_array_must_fit():
         plan_rechunk(array, cm.open_array(store, "b"), chunks=None)
     with pytest.raises(TypeError, match="the source a group"):
         plan_rechunk(cm.open_group(store), target, chunks=None)
+    with pytest.raises(TypeError, match="'b' has its keys already"):
+        plan_rechunk(array, target, chunks=None, chunk_key_encoding="/")
+    with pytest.raises(TypeError, match=r"'b' is written into as an Array; give \(url, path\)"):
+        plan_rechunk(array, target, chunks=None, overwrite=True)
 
 
 def test_absent_chunks_that_a_copy_writes_out_are_reported_as_encoded():
@@ -278,6 +282,10 @@ def test_adding_to_a_group_resumes_and_takes_no_name_of_others(tmp_path, resume,
         ),
         pytest.param({"max_mem": "abc"}, ValueError, "max_mem='abc': expected a number of bytes", id="max_mem text"),
         pytest.param({"max_mem": -5}, ValueError, "max_mem=-5: expected a number of bytes above 0", id="max_mem < 0"),
+        pytest.param({"strategy": "fast"}, ValueError, "expected None, 'direct' or 'spill'", id="strategy"),
+        pytest.param({"strategy": "direct", "temp": "memory://t"}, ValueError, "no intermediate files", id="temp"),
+        pytest.param({"region": {}}, ValueError, "names no dimension", id="region of none"),
+        pytest.param({"region": (0, ...)}, RegionError, "an integer would drop its axis", id="region of an integer"),
         pytest.param({"max_mem": b"1"}, ValueError, "max_mem=b'1': expected", id="max_mem of another type"),
     ],
 )
