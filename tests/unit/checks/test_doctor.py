@@ -105,9 +105,10 @@ class _Cluster:
         return {f"tcp://a:{i}": OSError("no room") if i else function() for i in range(self.n)}
 
 
-def test_workers_are_asked_one_by_one():
+def test_workers_are_asked_one_by_one(monkeypatch):
+    monkeypatch.setattr(module, "default_client", lambda: _Cluster(0))
     report = doctor(client=_Cluster(2))
     assert [*report.workers] == ["tcp://a:0"]
     assert re.search(r"\n +workers +1\n", str(report))
     assert [(each.kind, each.what) for each in report.findings] == [("error", "worker tcp://a:1: OSError: no room")]
-    assert "the cluster has no workers" in doctor(client=_Cluster(0)).findings[0].what
+    assert "the cluster has no workers" in doctor().findings[0].what

@@ -317,7 +317,9 @@ def test_refs_make_and_info(virtual, tmp_path):
     facts = json.loads(run("refs", "info", tmp_path / "set.json", "--json").stdout)
     assert facts["arrays"] == [{"path": "t", "n_chunks": 4, "n_references": 2, "n_inline": 1, "n_absent": 1}]
     assert facts["bytes_referenced"] == report["bytes_referenced"]
-    assert facts["n_targets"] == 2
+    assert facts["n_targets"] == len(facts["targets"]) == 2
+    assert (facts["layout"], facts["n_references"], facts["n_inline"], facts["n_documents"]) == ("json", 2, 1, 4)
+    assert 0 < facts["bytes_inline"] < facts["bytes_referenced"]
     shown = run("refs", "info", tmp_path / "set.json").stdout
     assert "t      4       2           1       1" in shown
     assert f"file://{tmp_path}/archive.n5/t/0/1" in shown

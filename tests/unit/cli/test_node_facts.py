@@ -8,7 +8,7 @@ from support.cases import cases
 from support.recording import RecordingStore
 
 import chunkmill as cm
-from chunkmill.cli.node_facts import describe, listing, stored
+from chunkmill.cli.node_facts import describe, facts_text, listing, set_text, stored
 from chunkmill.display.report import plain
 from chunkmill.stores.memory import MemoryStore
 
@@ -82,3 +82,19 @@ def test_arrays_below_folders_without_a_document_are_listed(group):
     group.store.delete("g/zarr.json")
     assert "g/plain" in listing(group.stored)
     assert describe(group.stored, count=True)["n_arrays"] == 2
+
+
+def test_facts_as_text():
+    facts = {"kind": "group", "url": "x:", "path": "g", "children": [*map(str, range(52))], "bytes": 1 << 10}
+    lines = facts_text(facts | {"n_arrays": 1 << 10, "shape": (2, 3), "chunk_bytes": 512, "format": None}).splitlines()
+    assert lines[0] == "group x:/g"
+    assert lines[1].endswith(" 48, 49, … and 2 more")
+    shown = ["bytes 1.00 kiB (1,024 B)", "n arrays 1,024", "shape (2, 3)", "chunk bytes 512 B"]
+    assert [" ".join(line.split()) for line in lines[2:]] == shown
+
+
+def test_targets_of_a_set_as_text():
+    facts = dict.fromkeys(("n_references", "bytes_referenced", "n_inline", "bytes_inline"), 0)
+    facts |= {"url": "x:", "layout": "json", "arrays": [], "targets": [*"abc"]}
+    shown = [set_text(facts | {"n_targets": n}).splitlines()[4].split(maxsplit=1)[1] for n in (3, 4)]
+    assert shown == ["3: a, b, c", "4: a, b, c, …"]

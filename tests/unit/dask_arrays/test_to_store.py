@@ -17,6 +17,7 @@ from chunkmill.errors import (
     JobError,
     NodeExists,
     NodeNotFound,
+    RegionError,
     StoreError,
     UnsupportedFeature,
 )
@@ -119,6 +120,8 @@ def test_targets_that_are_none():
             cm.store(VALUES, target)
         with pytest.raises(TypeError, match=r"where a url, \(url, path\), a store, an Array or a Group is expected"):
             cm.to_store(VALUES, target)
+    with pytest.raises(RegionError, match="only write_dataset knows coordinates"):
+        cm.to_store(VALUES, make(MemoryStore()), region="auto")
     with pytest.raises(ValueError, match="1 sources, 2 targets and 2 regions do not match: give a list"):
         cm.store(VALUES, [make(MemoryStore()), make(MemoryStore())])
 

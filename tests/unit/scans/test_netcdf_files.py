@@ -303,6 +303,9 @@ def test_the_command(tmp_path):
     refused = run()
     assert (refused.exit_code, "--overwrite" in refused.output) == (3, True)
     assert json.loads(run("--drop", "packed", "--overwrite", "--json").output)["n_parsed"] == 0
+    where, target = str(tmp_path / "0.nc"), str(tmp_path / "1.nc")  # of two places the second is no target
+    again = run(str(tmp_path / "all.json"), "--drop", "packed", "--overwrite", "--no-records", "--json")
+    assert json.loads(again.output)["n_parsed"] == 2
 
 
 def test_files_open_like_stores(tmp_path, monkeypatch):

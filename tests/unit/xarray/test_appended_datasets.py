@@ -1,6 +1,7 @@
 """Append along a dimension: values, documents, interruptions."""
 
 import json
+import re
 from zipfile import ZipFile
 
 import dask.array as da
@@ -66,6 +67,10 @@ def test_append_to_shards(store, shards):
     write_dataset(series(5), store, encoding={"v": {"chunks": (1, 2), "shards": shards}})
     report = write_dataset(series(6, "2000-01-06").chunk(time=1), store, append_dim="time")
     assert report.variables["v"].n_partial in {1, 2}
+    assert report.n_partial == report.variables["v"].n_partial + report.variables["time"].n_partial
+    text = str(report)
+    assert text.startswith(f"write_dataset: done\n  store keys  {report.n_keys}, {report.n_partial} of them changed ")
+    assert re.search(r"\n  unchanged +(x, mask|mask, x)\n +variable .* written *\n +time +2 +0 ", text)
     xr.testing.assert_identical(read(store).load(), series(11))
 
 

@@ -169,6 +169,18 @@ def test_adding_and_appending_to_trees(url):
     back = xr.open_datatree(url, engine="zarr", consolidated=True)
     assert back["a/v"].to_numpy().tolist() == [3.5, 4.5]
     assert back["c/u"].to_numpy().tolist() == [1]
+    below = xr.DataTree.from_dict({"/a/v": xr.Dataset({"w": ("x", [1])})})
+    with pytest.raises(NodeExists, match="a group of the dataset cannot replace an array"):
+        write_dataset(below, url, mode="a")
+    with pytest.raises(NodeNotFound):
+        write_dataset(xr.DataTree.from_dict({"/none": xr.Dataset({"w": ("x", [1])})}), url, mode="r+")
+    twice = xr.Dataset({"v": ("x", [1], {"coordinates": "x"}, {"coordinates": "x"})}, {"x": [1]})
+    with pytest.raises(DatasetError, match="cannot encode its coordinates"):
+        write_dataset(twice, MemoryStore())
+    with pytest.raises(TypeError, match=r"encoding\['v'\]='i4': expected a mapping"):
+        write_dataset(series(), MemoryStore(), encoding={"v": "i4"})
+    with pytest.raises(TypeError, match="expected a Dataset or a DataTree, got Variable: call to_dataset"):
+        write_dataset(series().v.variable, MemoryStore())
     with pytest.raises(DatasetError, match="unknown groups"):
         write_dataset(more, MemoryStore(), encoding={"v": {}})
     part = xr.DataTree.from_dict({"/a/deep": xr.Dataset({"w": ("t", pd.date_range("2000-01-04", periods=2))})})

@@ -34,3 +34,14 @@ def test_the_attribute_is_not_shown_as_one_of_the_users():
     assert UnfinishedAppend.of(group.metadata.attributes) == append
     group.update_attributes({"more": 1})
     assert ATTRIBUTE in cm.open_group(group.store).metadata.attributes
+
+
+def test_marks_that_do_not_say_the_new_shapes_stay():
+    """As earlier versions wrote them: a repair cannot tell how long the arrays were to be."""
+    store, mark = MemoryStore(), {"dim": "t", "shapes": {"v": [5]}}
+    cm.create_group(store, attributes={ATTRIBUTE: mark})
+    cm.create_array(store, "v", shape=(8,), dtype="i4", chunks=(4,), dimension_names=["t"])
+    (problem,) = cm.check(store, repair=True).problems
+    assert (problem.kind, problem.repaired) == ("unfinished", False)
+    assert problem.reason.endswith("repeat it")
+    assert cm.open_group(store).metadata.attributes == {ATTRIBUTE: mark}

@@ -28,6 +28,7 @@ def test_region(store, cut):
 @cases("region", ["auto", {"time": "auto"}, {"time": "auto", "x": slice(1, 3)}])
 def test_region_by_coordinates(store, region):
     write_dataset(series(), store)
+    assert write_dataset(series().isel(time=[]).drop_vars("mask"), store, region="auto").n_keys == 0
     part = (
         series().isel(time=slice(1, 4), x=slice(1, 3))
         if region != {"time": "auto"}
@@ -53,6 +54,8 @@ def test_region_that_cannot_be_found(store):
         write_dataset(part.isel(time=slice(2)).drop_vars("time"), store, region="auto")
     with pytest.raises(DatasetError, match="region names 'y', which is not a dimension of the dataset"):
         write_dataset(part, store, region={"y": slice(0, 1)})
+    with pytest.raises(DatasetError, match="region names 'z', which is not a dimension of the store"):
+        write_dataset(part.expand_dims("z"), store, region={"z": slice(0, 1)})
     with pytest.raises(DatasetError, match=r"is 2 of 5 in the store, got 5"):
         write_dataset(part, store, region={"time": slice(0, 2)})
     with pytest.raises(DatasetError, match="expected a slice of step 1"):
