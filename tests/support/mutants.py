@@ -35,7 +35,15 @@ CONTRACTS = {
         "-k",
         "not (S3 or Http or Azure or Gcs)",
     ],  # servers take most of the time
-    "formats": [_GOLDEN, "tests/properties/test_formats.py", "tests/properties/test_n5.py"],
+    "formats": [
+        _GOLDEN,
+        "tests/properties/test_formats.py",
+        "tests/properties/test_n5.py",
+        "tests/unit/nodes/test_attributes.py",
+        "tests/interop/test_other_writers.py",
+    ],
+    "model": ["tests/unit/pyramids/test_images.py", "tests/unit/conversion/test_ome.py"],
+    "array": ["tests/unit/nodes/test_array.py", "tests/unit/nodes/test_replaced_nodes.py"],
     "codecs": [_GOLDEN, "tests/properties/test_codecs.py"],
     "references": ["tests/properties/test_references.py"],
     "conversion": ["tests/properties/test_rechunk.py", "tests/properties/test_convert.py"],

@@ -127,7 +127,7 @@ class ReferenceTable:
     def row(self, text: str) -> int | None:
         """Return the row of the coords spelt `text`, or ``None``."""
         parts = text.split(self.form[1])
-        if not all(p.isascii() and p.isdigit() and (p == "0" or p[0] != "0") for p in parts):
+        if not all(p == "0" or p[:1] not in {"", "0"} for p in parts):  # of digits alone, by `split_key`
             return None
         rank = 0
         for part, extent in zip(parts, self.extents, strict=True):

@@ -43,9 +43,17 @@ def test_chunks_of_other_shapes():
     assert np.array_equal(pipeline.decode(bytes(pipeline.encode(other, spec_of(other))), spec_of(other)), other)
 
 
-def test_squeeze_has_nothing_to_configure():
+@cases("wrong", [codec("zarrs.squeeze", a=1), codec("transpose", order=[0], a=1), codec("bitround", keepbits=1, a=1)])
+def test_members_that_a_filter_has_not(wrong):
     with pytest.raises(MetadataError):
-        pipeline_of([codec("zarrs.squeeze", a=1), "bytes"], ChunkSpec((1,), np.dtype("u1"), None))
+        pipeline_of([wrong, "bytes"], ChunkSpec((1,), np.dtype("u1"), None))
+
+
+def test_one_element_keeps_one_axis():
+    spec = ChunkSpec((1, 1), np.dtype("u1"), None)
+    assert (
+        pipeline_of([{"name": "zarrs.squeeze"}, codec("transpose", order=[0]), "bytes"], spec).decode(b"a", spec) == 97
+    )
 
 
 @cases("order", [[0, 1], [0, 1, 1], [0, 1, 3], [0, 1, -1], "G", [0, 1, 2.0], [True, 0, 2], None])

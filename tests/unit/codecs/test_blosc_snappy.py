@@ -1,5 +1,6 @@
 """TensorStore writes blosc with snappy; numcodecs' blosc is built without it."""
 
+import struct
 import sys
 
 import numpy as np
@@ -8,7 +9,7 @@ from contracts.codec_contract import LITTLE, codec, pipeline_of, spec_of
 from support.cases import cases
 
 import chunkmill as cm
-from chunkmill.codecs.blosc_snappy import is_snappy
+from chunkmill.codecs.blosc_snappy import is_snappy, unsnapped
 from chunkmill.errors import ChunkError, CodecError
 
 
@@ -39,6 +40,25 @@ def test_frames_of_tensorstore(tmp_path, shuffle, dtype, n, blocksize):
     values = walk(dtype, n)
     assert is_snappy(written(tmp_path, values, shuffle, blocksize)[2])
     assert cm.open_array(str(tmp_path))[...].tobytes() == values.tobytes()
+
+
+def frame(size=3, block_size=3, start=20, n_bytes=3):
+    return struct.pack("<4B5i", 2, 1, 2 << 5 | 16, 1, size, block_size, 27, start, n_bytes) + b"abc"
+
+
+@cases(
+    ("wrong", "reason"),
+    [
+        ({"size": 4}, "a frame of 4 bytes"), ({"block_size": 0}, "in blocks of 0"), ({"block_size": 1}, "cannot hold 3 blocks"),
+        ({"start": 15}, "begins outside"), ({"start": 24}, "begins outside"), ({"n_bytes": 0}, "ends outside"), ({"n_bytes": 4}, "ends outside"),
+    ],
+)  # fmt: skip
+def test_frames_by_hand(wrong, reason):
+    """One stored block, and what its header may state wrongly."""
+    pytest.importorskip("cramjam")
+    assert unsnapped(frame(), np.empty(3, "u1")).tobytes() == b"abc"
+    with pytest.raises(ValueError, match=reason):
+        unsnapped(frame(**wrong), np.empty(3, "u1"))
 
 
 def test_malformed_frames_are_refused_or_keep_the_shape(tmp_path):

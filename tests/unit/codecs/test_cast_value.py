@@ -22,15 +22,18 @@ def cast_value(data_type, **more):
 
 
 TestNarrowed = fixed(
-    [cast_value("uint8"), "bytes"],
+    [cast_value("uint8", rounding="towards-zero", out_of_range="clamp"), "bytes"],
     [np.arange(24, dtype="f8").reshape(2, 3, 4), np.array([0, 255], "i8"), np.array(7, "f2")],
     [(np.array([1.0, 255.0]), "01 ff")],
 )
+MAP = {"encode": [["NaN", -1], ["+Infinity", 500]], "decode": [[-1, "NaN"], [500, "+Infinity"]]}
 TestScalarMap = fixed(
-    [cast_value("int16", scalar_map={"encode": [["NaN", -1], [5, 500]], "decode": [[-1, "NaN"], [500, 5]]}), LITTLE],
-    [np.array([1.0, np.nan, 5.0])],
-    [(np.array([1.0, np.nan, 5.0]), "0100 ffff f401")],
+    [cast_value("int16", scalar_map=MAP), LITTLE],
+    [np.array([1.0, np.nan, np.inf])],
+    [(np.array([1.0, np.nan, np.inf]), "0100 ffff f401")],
 )
+TestSame = fixed([cast_value("float64"), LITTLE], [np.array([1.5, np.nan, -0.0]), np.array(7, "f4")])
+TestSmall = fixed([cast_value("bfloat16"), LITTLE], [np.array([1.5, -2.0])], "c03f 00c0", package="ml_dtypes")
 
 
 AWKWARD = [

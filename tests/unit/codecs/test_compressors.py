@@ -14,6 +14,7 @@ from contracts.codec_contract import LITTLE, NUMBERS, contract, pipeline_of, spe
 from support.cases import cases
 from support.memory import peak_below
 
+from chunkmill.codecs import compressors
 from chunkmill.codecs.base import ChunkSpec
 from chunkmill.errors import CodecError, MetadataError
 
@@ -170,6 +171,23 @@ def test_thousands_of_gzip_members_are_joined():
 def test_wrong_configurations(name, configuration):
     with pytest.raises(MetadataError, match=name.replace(".", r"\.")):
         pipeline_of(after_bytes(name, **configuration), ChunkSpec((2,), np.dtype("i4"), None))
+
+
+@cases(("name", "limit"), [("blosc", "_BLOSC_MAX"), ("numcodecs.lz4", "_LZ4_MAX")])
+def test_more_than_a_library_takes_is_not_given_to_it(name, limit, monkeypatch):
+    monkeypatch.setattr(compressors, limit, 2)
+    spec = spec_of(ABC)
+    with pytest.raises(CodecError, match="3 bytes are more than"):
+        pipeline_of(["bytes", name], spec).encode(ABC, spec)
+    assert pipeline_of(["bytes", name], spec).encode(ABC[:2], spec_of(ABC[:2]))
+
+
+def test_blosc_of_nothing_and_the_number_of_its_shuffle():
+    """A frame of no bytes is decoded; numcodecs' metadata number the shuffles."""
+    nothing = np.empty(0, "u1")
+    pipeline = pipeline_of(after_bytes("numcodecs.blosc", shuffle=2), spec_of(nothing))
+    assert pipeline.decode(pipeline.encode(nothing, spec_of(nothing)), spec_of(nothing)).shape == (0,)
+    assert pipeline.compressors[0].config().configuration["shuffle"] == 2
 
 
 @pytest.mark.parametrize("name", ["blosc", "zstd"])

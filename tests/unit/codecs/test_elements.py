@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from support.cases import cases
 
-from chunkmill.codecs.elements import copy_rows, in_c_order, is_fill
+from chunkmill.codecs.elements import copy_rows, differing, in_c_order, is_fill
 
 STRING = np.dtypes.StringDType()
 POINT = np.dtype([("x", "i2"), ("y", "f4")])
@@ -80,3 +80,20 @@ def test_one_element_differs(dtype, where):
     assert is_fill(chunk, None)
     chunk.view("u1").reshape(len(chunk), -1)[where, -1] = 1
     assert not is_fill(chunk, None)
+    expected = np.arange(len(chunk)) == where % len(chunk)
+    assert (differing(chunk, np.zeros_like(chunk)) == expected).all()
+
+
+@cases(
+    ("a", "b", "same"),
+    [
+        (1, 1, True), (1, 1.0, False), (float("nan"), float("nan"), True), ("a", "b", False), (None, None, True),
+        (np.array([1]), np.array([1]), True), (np.array([1]), np.array([1.0]), False), (np.array([1]), 1, False),
+        (np.array([1, 2]), np.array([1, 3]), False), (np.array([1, 2]), np.array([[1, 2]]), False),
+    ],
+)  # fmt: skip
+def test_objects_that_differ(a, b, same):
+    pair = np.empty((2, 1, 2), object)
+    pair[0, 0, 1], pair[1, 0, 1] = a, b
+    assert differing(pair[0], pair[1]).tolist() == [[False, not same]]
+    assert differing(np.array(["a", "b"], STRING), np.array(["a", "c"], STRING)).tolist() == [False, True]

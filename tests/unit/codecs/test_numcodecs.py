@@ -85,6 +85,7 @@ def test_objects_that_are_lists_stay_elements():
     [
         b"[" * 100_000, b"[" * 100_000 + b"]" * 100_000, b"{}", b"[]", b'["|O",[2]]', b'[1,2,"|O",[3]]',
         b'[1,2,3,"|O",[2]]', b'[1,2,"|O",[1000000000000]]', b'[1,2,"|O",[2,-1,-1]]', b'[1,2,"|O","ab"]', b"\xff", b"",
+        b'[["a","b"],"|O",[2,1]]', b'["a","b","|O",[2,1]]',
     ],
 )  # fmt: skip
 def test_hostile_json(text):
@@ -203,6 +204,21 @@ def test_a_missing_package_comes_with_the_way_out(monkeypatch):
         pipeline_of([named("pcodec")], ChunkSpec((1,), np.dtype("u4"), None))
 
 
+@cases(("codec", "size"), [("crc32", 3), ("adler32", 3), ("fletcher32", 4)])
+def test_no_room_for_a_checksum(codec, size):
+    spec = ChunkSpec((2,), np.dtype("u1"), None)
+    with pytest.raises(CodecError, match="cannot hold"):
+        pipeline_of(["bytes", named(codec)], spec).decode(bytes(size), spec)
+
+
+def test_more_labels_than_numbers():
+    array = np.array(["126"], STRING)
+    most, more = (named("categorize", labels=[str(i) for i in range(n)], astype="|i1") for n in (127, 128))
+    assert bytes(pipeline_of([most, "bytes"], spec_of(array)).encode(array, spec_of(array))) == b"\x7f"
+    with pytest.raises(CodecError, match="128 labels"):
+        pipeline_of([more, "bytes"], spec_of(array)).encode(array, spec_of(array))
+
+
 def test_pcodec_of_another_length_raises():
     pytest.importorskip("pcodec")
     spec, longer = (ChunkSpec((n,), np.dtype("i4"), None) for n in (5, 6))
@@ -229,6 +245,8 @@ def test_zfpy_of_another_shape_raises():
     pipeline = pipeline_of([named("zfpy", mode=4, tolerance=0.1)], spec)
     with pytest.raises(CodecError, match="states 8 numbers"):
         pipeline.decode(pipeline.encode(np.zeros(8), spec), other)
+    with pytest.raises(MetadataError, match="needs numbers"):
+        pipeline_of([named("zfpy", mode=4)], ChunkSpec((8,), np.dtype("S8"), None))
 
 
 def test_a_codec_that_returns_objects_is_refused():

@@ -42,7 +42,7 @@ def delta(astype):
 
 
 CATEGORIES = codec("numcodecs.categorize", labels=["a"], dtype="|O", astype="|u1")
-TURN = codec("transpose", order=[1, 0])
+TURN, FLAT = codec("transpose", order=[1, 0]), codec("reshape", shape=[[0, 1], [2]])
 
 
 @cases(
@@ -66,6 +66,7 @@ TURN = codec("transpose", order=[1, 0])
         ([codec("gzip", level=9)], "i4", [LITTLE, codec("gzip", level=9)]),
         ([BIG], "i4", [BIG]),
         ([TURN, "zstd"], "i4", [TURN, LITTLE, FAST_ZSTD]),
+        ([FLAT, TURN], "i4", [FLAT, TURN, LITTLE]),
         (numcodecs.Blosc("zstd", 3, -1), "u1", [ONE_BYTE, blosc("zstd", 3, "bitshuffle", 1)]),
         ({"id": "zlib", "level": 3}, "i4", [LITTLE, codec("numcodecs.zlib", level=3)]),
         ([numcodecs.Delta("i4", "i2"), numcodecs.Blosc()], "i4", [delta("<i2"), LITTLE, blosc(typesize=2)]),
@@ -107,7 +108,7 @@ def test_unknown_names(codecs):
     "codecs",
     [
         5, [5], {"level": 3}, {"id": 5}, {"name": "zstd", "configuration": 3}, [["zstd"]],
-        codec("zstd", level="high"),
+        codec("zstd", level="high"), codec("sharding_indexed"), codec("sharding_indexed", chunk_shape=3),
     ],
 )  # fmt: skip
 def test_what_is_no_codec(codecs):

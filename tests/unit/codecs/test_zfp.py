@@ -66,6 +66,8 @@ def test_streams_are_bounded():
     for data in (b"", bytes(1000)):
         with pytest.raises(CodecError):
             pipeline.decode(data, spec)
+    with pytest.raises(CodecError, match="without elements"):
+        pipeline.decode(b"x", ChunkSpec((0, 6), np.dtype("f4"), None))
     assert pipeline.decode(b"\xff", spec).shape == (4, 6)  # the rest is read as zeros, not beyond the buffer
 
 

@@ -1,8 +1,13 @@
+import json
+import math
+
+import numpy as np
 import pytest
 from support.cases import cases
 
 from chunkmill.errors import MetadataError
-from chunkmill.formats.base import emit_json, parse_json
+from chunkmill.formats.base import check_attributes, emit_json, normalize_path, parse_json
+from chunkmill.formats.cf_fill_value import decode_fill_value, encode_fill_value
 
 
 def test_a_value_inside_itself():
@@ -10,6 +15,32 @@ def test_a_value_inside_itself():
     value.append(value)
     with pytest.raises(MetadataError, match="JSON can hold"):
         emit_json("zarr.json", {"value": value})
+
+
+def test_what_json_has_not_is_spelled_out():
+    value = {"a": [math.nan, {"b": (-math.inf, 1.5)}], "c": math.inf}
+    with pytest.warns(UserWarning, match="NaN or infinities"):
+        assert json.loads(emit_json("zarr.json", value)) == {"a": ["NaN", {"b": ["-Infinity", 1.5]}], "c": "Infinity"}
+
+
+def test_attributes_and_paths_of_another_type():
+    with pytest.raises(TypeError, match="attributes are a dict, not list"):
+        check_attributes("a", [])
+    with pytest.raises(TypeError, match="3 is not a path"):
+        normalize_path(3)
+
+
+@cases(
+    ("dtype", "value", "stored"),
+    [
+        ("c8", 1 + 2j, ["AAAAAAAA8D8=", "AAAAAAAAAEA="]), ("?", np.True_, True), ("S2", b"ab", "YWI="), (object, b"ab", "YWI="),
+        (np.dtypes.StringDType(), "ab", "ab"), ("f4", -np.inf, "AAAAAAAA8P8="), ("M8[s]", np.datetime64(5, "s"), 5),
+    ],
+)  # fmt: skip
+def test_fill_values_of_cf(dtype, value, stored):
+    """As xarray 2025 writes them."""
+    assert encode_fill_value(value, np.dtype(dtype)) == stored
+    assert decode_fill_value(stored, np.dtype(dtype)) == (5 if stored == 5 else value)
 
 
 @cases(

@@ -81,6 +81,7 @@ def test_other_groups_have_none(attributes):
     {"ome": {"multiscales": [{"axes": ["x"], "datasets": [{"path": "0", "coordinateTransformations": [{"type": "scale", "scale": [1, 2]}]}]}]}},
     {"multiscales": [{"axes": ["x"], "datasets": [{"path": "0", "coordinateTransformations": [{"type": "affine"}]}]}]},
     {"multiscales": [{"datasets": [{"path": "s0", "transform": {"scale": "big"}}]}]},
+    {"multiscales": [{"datasets": [{"path": "s0", "transform": {"scale": [1]}}, {"path": 1, "transform": {"scale": [1]}}]}]},
     {"scales": [[1, 1]]},
     {"pixelResolution": ["a", "b", "c"]},
 ])  # fmt: skip
@@ -312,6 +313,17 @@ def test_transformations_of_all_levels_are_no_alternatives_to_those_to_other_sys
     }
     (image,) = parse_multiscales({"ome": {"version": "0.5", "multiscales": [stored]}}, none)
     assert (image.own[0], image.systems["stage"]) == (((1, 1), (0, 0)), (((5, 5), (0, 0)),))
+
+
+@cases("step", [{"type": "mapAxis", "mapAxis": [1, 0]}, {"type": "rotation", "rotation": [[0, 1], [1, 0]]}])
+def test_a_system_whose_axes_are_exchanged_is_reached_by_no_scale(step):
+    stored = {"axes": AXES, "datasets": [{"path": "0", "coordinateTransformations": [scaled(0.5)]}]}
+    to_stage = {"transformations": [step, step], "input": "own", "output": "stage"}
+    with pytest.warns(UserWarning, match="an image are stage.*reach: none"):
+        parse_multiscales({"multiscales": [{**stored, "coordinateTransformations": [to_stage | step]}]}, none)
+    stored["coordinateTransformations"] = [{"type": "sequence", **to_stage}]
+    (image,) = parse_multiscales({"multiscales": [stored]}, none)
+    assert image.systems["stage"] == (((0.5, 0.5), (0, 0)),)
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -141,9 +141,10 @@ def test_numbers_that_are_none(offset, length):
         ReferenceBuilder().add_many(["x/0"], [0], [offset], [length])
 
 
-def test_floats_are_no_offsets():
-    with pytest.raises(MetadataError, match="float64"):
-        ReferenceBuilder().add_many(["x/0"], [0], [1.0], [1])
+@cases(("offsets", "dtype"), [([1.0], "float64"), ([[1], [2, 3]], "object"), ([2**70], "object")])
+def test_floats_are_no_offsets(offsets, dtype):
+    with pytest.raises(MetadataError, match=dtype):
+        ReferenceBuilder().add_many(["x/0"], [0], offsets, [1])
 
 
 def test_ten_million_of_one_array_take_little_memory():
@@ -199,6 +200,7 @@ def test_urls_can_be_mapped_afterwards():
     builder.add("x/2", "s3://b/f", 0, 1)
     references = builder.build()
     assert [references.locate(f"x/{i}").url for i in range(3)] == ["s3://b/f", "{{u}}", "s3://b/f"]
+    assert not any(key in references for key in ("x/01", "x/3", "x/11", "x/", "x//1", "x/1.0", "x/."))
 
 
 def test_columns_are_as_long_as_there_are_keys():
@@ -206,6 +208,8 @@ def test_columns_are_as_long_as_there_are_keys():
         ReferenceBuilder().add_many(["x/0", "x/1"], [0], [0], [0])
     with pytest.raises(MetadataError, match="as many as keys"):
         ReferenceBuilder().add_table("x/", "/", np.zeros((2, 1), int), [0], [0], [0])
+    with pytest.raises(MetadataError, match="not negative"):
+        ReferenceBuilder().add_table("x/", "/", np.array([[0], [-1]]), [0, 0], [0, 0], [0, 0])
     builder = ReferenceBuilder()
     builder.add_table("x/", "/", np.zeros((0, 1), int), [], [], [])
     builder.add_many([], [], [], [])

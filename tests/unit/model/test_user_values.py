@@ -7,7 +7,7 @@ import pytest
 from support.cases import cases
 
 from chunkmill.errors import UnsupportedFeature
-from chunkmill.model.user_values import as_dtype, scalar_of, spread
+from chunkmill.model.user_values import as_dtype, plain, scalar_of, spread
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 TEXT = np.dtypes.StringDType()
@@ -54,6 +54,14 @@ def test_what_a_dtype_does_not_hold_is_refused(value, dtype):
     if isinstance(value, (int, float, complex)) and dtype != TEXT:  # among others, too
         with pytest.raises(UnsupportedFeature, match=r"does not fit|among strings"):
             as_dtype(np.array([0, value, 1]), np.dtype(dtype))
+
+
+def test_objects_without_a_dtype_are_text_unless_all_are_bytes():
+    assert plain(np.array(["a", "bcd"], object)).dtype == TEXT
+    assert plain(np.array([b"a"], object)).dtype == object
+    assert plain(np.array([], object)).dtype == TEXT
+    with pytest.raises(UnsupportedFeature, match="bytes among strings"):
+        plain(np.array(["a", b"b"], object))
 
 
 def test_floats_are_rounded():

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from support.cases import cases
 
 import chunkmill as cm
+from chunkmill.array.selection import as_region
 from chunkmill.errors import RegionError
 from chunkmill.stores.memory import MemoryStore
 
@@ -134,6 +135,24 @@ def test_masks_of_another_shape_are_refused(index):
     for refused in (new().__getitem__, lambda index: new().__setitem__(index, 1)):
         with pytest.raises(RegionError, match="boolean array"):
             refused(index)
+
+
+@cases(
+    ("index", "reason"),
+    [
+        ((0, 0, 0, 0), "4 indices"), ((..., 0, ...), r"2 '\.\.\.'"), (slice("a"), "slice"), (slice(0, 1, 0), "zero"), ([0.5], "integers or booleans"),
+        (1.5, "expected integers"), (True, "out of bounds"), (7, "out of bounds"), ([-8], "from -8"), ([7], "to 7"),
+    ],
+)  # fmt: skip
+def test_indexes_that_mean_nothing(index, reason):
+    array = new()
+    for refused in (array.__getitem__, array.oindex.__getitem__, lambda index: array.__setitem__(index, 1)):
+        with pytest.raises(RegionError, match=reason):
+            refused(index)
+    with pytest.raises(RegionError, match="one-dimensional"):
+        array.oindex[[[0, 1]]]
+    with pytest.raises(RegionError, match="slices of step 1"):
+        as_region(np.s_[::2], array.shape)
 
 
 @cases("layout", LAYOUTS)
