@@ -97,8 +97,6 @@ def plan_levels(
         # an axis of one element cannot be reduced
         factor = tuple(1 if n <= 1 else each for n, each in zip(last.shape, factor, strict=True))
         if all(each == 1 for each in factor):
-            if n_levels is None and not listed:
-                break
             msg = f"factors={factors!r}: level {len(levels)} would be as large as the one above, {last.shape}"
             raise ValueError(msg)
         total = tuple(a * b for a, b in zip(last.total, factor, strict=True))

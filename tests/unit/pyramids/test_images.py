@@ -13,7 +13,7 @@ import chunkmill as cm
 from chunkmill.errors import ChunkmillError, JobError, RegionError, UnsupportedFeature
 from chunkmill.model.metadata import GroupMetadata
 from chunkmill.model.multiscales import Axis, Multiscale
-from chunkmill.pyramids.computed import open_image_source
+from chunkmill.pyramids.computed import _place, open_image_source
 from chunkmill.pyramids.image import describe_base
 from chunkmill.pyramids.labels import with_windows
 from chunkmill.stores.memory import MemoryStore
@@ -278,6 +278,14 @@ def test_times(tmp_path, times, scale, start):
     assert (image[0].scale[0], image[0].translation[0], image.axes[0].unit) == (scale, start, "second")
 
 
+@cases(("values", "unit", "place"), [
+    (["a", "b"], "mm", (1, 0, None)), ([3.0], "mm", (1, 3, "mm")), ([], "mm", (1, 0, "mm")),
+    ([3], "days since 2000-01-01", (1, 0, "days")),
+])  # fmt: skip
+def test_coordinates_without_a_step(values, unit, place):
+    assert _place("z", np.asarray(values), unit) == place
+
+
 def test_a_dask_array_is_computed_once_and_one_length_is_that_of_space(tmp_path):
     n_computed = []
 
@@ -391,6 +399,8 @@ def test_an_ozx_holds_zarr_v3_alone(source, tmp_path):
     ({"scale": (2, 2)}, ValueError, "2"),
     ({"scale": -1}, ValueError, "not a length above 0"),
     ({"units": {"q": "m"}}, ValueError, "unknown dimensions"),
+    ({"units": {"y": 5}}, ValueError, "5 is not a unit"),
+    ({"scale": {"y": np.inf}}, ValueError, "inf is not a finite number"),
     ({"chunks": (1, (5, 7), 8, 8)}, ChunkmillError, "chunks of one shape"),
     ({"max_mem": 1 << 20}, JobError, r"the smallest that works is \d+.*max_mem="),
     ({"target": None, "region": np.s_[:1]}, ValueError, "need a target"),
@@ -482,6 +492,11 @@ def test_a_stack_follows_time():
                              dimension_names=("t", "y", "x")) for _ in range(4)]  # fmt: skip
     stacked = open_image_source(parts, None)
     assert (stacked.shape, stacked.dimension_names) == ((2, 4, 3, 3), ("t", "c", "y", "x"))
+
+
+@cases(("rank", "names"), [(3, "c z y x"), (4, "c d0 d1 d2 d3")])
+def test_a_stack_of_arrays_without_names(rank, names):
+    assert open_image_source([make((2,) * rank)] * 3, None).dimension_names == tuple(names.split())
 
 
 @cases("key", ["c/3/0", "c/0", "c/0/x", "d/0/0"])

@@ -1,5 +1,7 @@
 """Sets are joined by their references alone."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -43,6 +45,19 @@ def test_what_is_no_set(tmp_path):
     array = cm.create_array(tmp_path / "x", "t", shape=(4,), dtype="i4", chunks=(2,))
     with pytest.raises(TypeError, match="expected the url of a reference set"):
         cm.concat_references([array], dim="time")
+    with pytest.raises(ValueError, match="names a node: give the url of the reference set"):
+        cm.concat_references([f"{tmp_path}/a.json|zarr2:t"], dim="time")
+
+
+def test_sets_in_memory_keep_urls_that_no_base_resolves(sets):
+    document = json.loads(sets[1].read_text())
+    document["refs"] = {
+        key: ["here.bin"] if key[2:] in {"0.0", "1.0"} else ref for key, ref in document["refs"].items()
+    }
+    with pytest.warns(UserWarning, match="say to what by base="):
+        joined = cm.concat_references([document, document], dim="time")
+    assert joined["t"].shape == (8, 2)
+    assert joined.store.innermost.references.locate("t/3.0").url == "here.bin"
 
 
 @pytest.mark.parametrize("pattern", ["*.json", "?.json", "[0-2].json"])

@@ -47,6 +47,8 @@ def test_arguments_that_are_wrong(name, value, tmp_path):
         file_at(tmp_path / "a.json", **{name: value})
     with pytest.raises(TypeError, match="written to a url"):
         file_at({"refs": {}})
+    with pytest.raises(StoreError, match="without adapters"):
+        file_at("memory://x.zip|zip:a.json")
 
 
 @cases("name", ["a.json", "a.json.gz", "a.json.zst", "a.parq"])
@@ -98,6 +100,17 @@ def test_what_others_wrote_meanwhile_stays(name, replaces, tmp_path):
     with pytest.raises(StoreError, match="others have written there since"):
         file.write(references(), replaces=seen)
     assert _shown(tmp_path / name) == "s3://b/other"
+
+
+def test_what_others_write_at_the_last_moment_stays(tmp_path, monkeypatch):
+    pytest.importorskip("pyarrow")
+    file = SetFile(MemoryStore(), "", "parquet", 10)
+    file.write(references(), replaces=None)
+    monkeypatch.setattr(MemoryStore, "can_replace", lambda *_: False)
+    monkeypatch.setattr("chunkmill.references.files.swap", lambda *_: False)
+    with pytest.raises(StoreError, match="others have written there since"):
+        file.write(references("s3://b/other"), replaces=file.check_free(overwrite=True))
+    assert ParquetReferences(file.store.get).locate("x/0").url == "s3://b/f"
 
 
 def test_a_store_that_was_made_meanwhile_stays(tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import chunkmill as cm
-from chunkmill.errors import ChunkError
+from chunkmill.errors import ChunkError, ChunkmillError, JobError
 from chunkmill.references.locate import ChunkTable, ReferencedArray, locate_references
 from chunkmill.references.write import _stripped
 from chunkmill.stores.memory import MemoryStore
@@ -32,6 +32,45 @@ def test_an_array_without_chunks():
     array = cm.create_array(MemoryStore(), "a", shape=(5,), dtype="i4", chunks=(2,))
     table, result = locate(array)
     assert (len(table), result.n_tasks) == (0, 0)
+
+
+def test_of_a_store_that_does_not_list_each_key_is_asked_for(monkeypatch):
+    array = make()
+    array.store.delete("a/c/1/0")
+    monkeypatch.setattr(MemoryStore, "can_list", False)
+    table = locate(array)[0]
+    assert (table.chunks.tolist(), table.lengths.tolist()) == ([0, 1, 3, 4, 5], [*map(array.store.size, KEYS)])
+    monkeypatch.setattr("chunkmill.references.locate._MAX_PROBED", 5)
+    with pytest.raises(JobError, match="6 keys would have to be asked for one by one"):
+        locate(array)
+
+
+KEYS = [f"a/c/{i}/{j}" for i, j in ((0, 0), (0, 1), (1, 1), (2, 0), (2, 1))]
+
+
+def test_a_listing_with_sizes_needs_no_tasks(monkeypatch):
+    array = make()
+    listed = [(key, array.store.size(key)) for key in array.store.list_prefix("a/")]
+    monkeypatch.setattr(MemoryStore, "list_sizes", lambda *_: listed[::-1])
+    table, result = locate(array)
+    assert (table.chunks.tolist(), table.offsets.tolist(), result.n_tasks) == ([*range(6)], [0] * 6, 0)
+    assert table.lengths.tolist() == [array.store.size(f"a/c/{i}/{j}") for i in range(3) for j in range(2)]
+
+
+def test_headers_of_n5_blocks(monkeypatch):
+    array = make(format="n5", codecs="raw")
+    block = array.store.get("a/0/0")
+    array.store.set("a/0/0", b"\0\1" + block[2:12] + (4).to_bytes(4, "big") + block[12:])  # of mode 1
+    assert [column[:2].tolist() for column in (locate(array)[0].offsets, locate(array)[0].lengths)] == [
+        [16, 12],
+        [16] * 2,
+    ]
+    size = array.store.size
+    monkeypatch.setattr(MemoryStore, "size", lambda _, key: size(key) or 28)
+    monkeypatch.setattr(MemoryStore, "can_list", False)
+    array.store.delete("a/1/1")
+    with pytest.raises(ChunkmillError, match="deleted while it was read"):
+        locate(array)
 
 
 def test_a_shard_whose_index_names_more_than_it_has():

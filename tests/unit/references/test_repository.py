@@ -3,6 +3,8 @@
 By `chunkmill.stores.icechunk_store`.
 """
 
+import json
+
 import numpy as np
 import pytest
 from support.datasets import repository_of_virtual_chunks
@@ -32,7 +34,8 @@ def values(repository, path):
         ("zarr2", {}), ("n5", {"codecs": "gzip"}),
     ],
 )  # fmt: skip
-def test_chunks_are_read_where_they_are(repository, tmp_path, format, options):  # noqa: A002
+def test_chunks_are_read_where_they_are(repository, tmp_path, monkeypatch, format, options):  # noqa: A002
+    monkeypatch.setattr("chunkmill.references.files._AT_ONCE", 2)
     source = tmp_path / "data" / "x"
     cm.to_store(X, source, "g/a", **{"chunks": (3, 4), "format": format, "attributes": {"units": "K"}, **options})
     report = cm.to_references(source, repository)
@@ -55,6 +58,16 @@ def test_reference_sets_become_virtual_chunks(repository, tmp_path):
     cm.to_references((tmp_path / "set.json", "a"), (repository, "below/b"))
     assert np.array_equal(values(repository, "below/b"), X)
     assert sorted(cm.open_group(repository)) == ["below"]
+
+
+def test_objects_without_a_length_become_virtual_chunks(repository, tmp_path):
+    cm.to_store(X, tmp_path / "data" / "x.zarr", "a", chunks=(3, 4))
+    cm.to_references(tmp_path / "data" / "x.zarr", tmp_path / "set.json")
+    document = json.loads((tmp_path / "set.json").read_text())
+    refs = {key: ref[:1] if isinstance(ref, list) else ref for key, ref in document["refs"].items()}
+    (tmp_path / "set.json").write_text(json.dumps({**document, "refs": refs}))
+    cm.to_references(tmp_path / "set.json", repository)
+    assert np.array_equal(values(repository, "a"), X)
 
 
 def test_arrays_with_equal_documents_stay(repository, tmp_path):

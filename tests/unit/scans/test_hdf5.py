@@ -83,6 +83,16 @@ def test_a_fill_value_of_several_elements_is_named(file):
         scanned(file)
 
 
+def test_an_axis_with_two_dimension_scales_is_named(file):
+    for name in ("v", "a", "b"):
+        file[name] = [1, 2, 3]
+    for name in ("a", "b"):
+        file[name].make_scale(name)
+        file["v"].dims[0].attach_scale(file[name])
+    with pytest.raises(ScanError, match="'v' cannot be referenced: its axis 0 has 2 dimension scales"):
+        scanned(file)
+
+
 def test_axes_without_names_have_one_length_each(file):
     file["a"], file["b"], file["c"] = np.zeros((2, 3)), np.zeros((3, 2)), np.zeros((4, 4))
     file["below/a"] = np.zeros((5, 6))

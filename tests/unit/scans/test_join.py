@@ -7,7 +7,7 @@ from support.cases import cases
 from chunkmill.errors import ScanError
 from chunkmill.formats.references.json import parse_reference_json
 from chunkmill.nodes.api import open_group
-from chunkmill.scans.join import LoadedArray, ParsedFile, joined
+from chunkmill.scans.join import LoadedArray, ParsedFile, _one_after_the_other, joined
 from chunkmill.stores.reference import ReferenceStore
 
 EMPTY = b'{"zarr.json": {"zarr_format": 3, "node_type": "group"}}'
@@ -105,6 +105,7 @@ def test_missing_times_stay_missing():
         ([31], {"units": "days since 2000-01-01", "calendar": "360_day"}, "'time' in b: calendar is '360_day', not 'standard'"),
         ([31], {"units": "hours since 2000-01-01", "calendar": "noleap"}, "'time' in b: calendar is 'noleap', not 'standard'"),
         ([31], {"units": "months since 2000-01-01"}, "'months' of 'months since 2000-01-01' have no fixed length"),
+        ([2.4e10 + 2**-18], {"units": "hours since 2000-01-01"}, "no unit since 2000-01-01 holds all of them exactly in int64"),
         ([31], {"units": "days since the flood"}, "'time' cannot be written in one unit: 'days since the flood'"),
         ([31], {"units": "Pa"}, "'time' in b: units is 'Pa', not 'days since 2000-01-01' as in a"),
         ([31], {"units": "days"}, "'time' in b: units is 'days', not"),
@@ -119,7 +120,9 @@ def test_what_cannot_be_rewritten_names_file_and_variable(values, attributes, sa
 
 def test_names_of_one_calendar_are_equal():
     first = part("a", [0, 1], units="days since 2001-01-01", calendar="noleap")
-    assert times([first, part("b", [2], units="days since 2001-01-01", calendar="365_day")]) == [0, 1, 2]
+    files = [first, part("b", [2], units="days since 2001-01-01", calendar="365_day")]
+    files.append(part("c", [0], units="days since 2005-01-01", calendar="noleap"))
+    assert times(files) == [0, 1, 2, 4 * 365]
 
 
 def test_bounds_that_are_not_loaded_are_named():
@@ -132,6 +135,15 @@ def test_bounds_that_are_not_loaded_are_named():
 def test_other_scales_are_never_rewritten():
     with pytest.raises(ScanError, match="scale_factor is 2, not 1"):
         times([part("a", [0], scale_factor=1), part("b", [1], scale_factor=2)])
+    with pytest.raises(ScanError, match="'time' in b: dtype: float64, not int64 as in a"):
+        times([part("a", [0]), part("b", [1.5])])
+
+
+def test_files_at_one_place_along_a_dimension_have_the_same_values():
+    files, values = [part("a", [0]), part("b", [1])], [np.array([0]), np.array([1])]
+    with pytest.raises(ScanError, match="b: its values of 'time' are not those of a"):
+        _one_after_the_other("time", files, values, [(0, 0), (0, 1)], 0)
+    assert _one_after_the_other("time", files, values, [(0, 0), (0, 1)], 1).tolist() == [0, 1]
 
 
 def test_an_array_in_one_file_alone_is_named():

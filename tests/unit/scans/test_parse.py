@@ -1,5 +1,7 @@
 """Kinds of files, and what a parser returns as a reference set."""
 
+from pathlib import Path
+
 import fsspec
 import pytest
 from support.cases import cases
@@ -34,6 +36,7 @@ def test_a_set_that_a_function_returns():
     found = parse_file(ScannedFile("a.nc"), lambda url: {".zgroup": '{"zarr_format": 2}', "x/0": [url, 4, 8]})
     assert found.locate("x/0").url == "a.nc"
     assert (found.locate("x/0").offset, found.locate("x/0").length) == (4, 8)
+    assert parse_file(ScannedFile("a.nc"), lambda _: found) is found
 
 
 @cases(
@@ -42,6 +45,8 @@ def test_a_set_that_a_function_returns():
         (lambda _: 5, "the parser returned int, expected a reference set"),
         (lambda _: 1 / 0, "the parser fails: ZeroDivisionError"),
         (lambda _: {"x/0": ["a", -4, 8]}, "offset"),
+        (lambda url: Path(f"{url}.none").read_bytes(), "there is no such file"),
+        ("netcdf9", "there is no parser 'netcdf9'"),
     ],
 )
 def test_a_function_that_fails_is_one_error(parser, reason):

@@ -1,9 +1,10 @@
 """Which files a scan takes, by list, glob and text file."""
 
 import pytest
+from support.cases import cases
 
 from chunkmill.errors import ScanError
-from chunkmill.scans.scan import ScanReport, _files, scan
+from chunkmill.scans.scan import ScanReport, _files, _placed, scan
 
 
 def test_a_glob_is_sorted(tmp_path):
@@ -31,6 +32,28 @@ def test_an_empty_text_file_is_an_error(tmp_path):
 def test_options_are_checked_first(tmp_path, option):
     with pytest.raises(ValueError, match=f"{next(iter(option))}="):
         scan("x.nc", tmp_path / "x.json", **option)
+
+
+@cases(
+    ("urls", "options", "error", "said"),
+    [
+        (["a.nc", "b.nc"], {}, TypeError, "there are 2 files: concat_dim names the dimension"),
+        (["a.nc", 5], {"concat_dim": "t"}, TypeError, "5 is not a url or path"),
+        ("a.zarr|zarr3:v", {}, ScanError, "the url names a node in it"),
+        ([["a.nc"], ["b.nc"]], {"concat_dim": "t"}, TypeError, "a level for each dimension of concat_dim: 1"),
+        ([["a.nc"], "b.nc"], {"concat_dim": ["t", "x"]}, TypeError, "a level for each dimension of concat_dim: 2"),
+        ([["a.nc"]], {"concat_dim": ["t", "x", "y"]}, TypeError, "a level for each dimension of concat_dim: 3"),
+        (["none.nc"], {"on_error": "skip"}, ScanError, "no file is left: there is no such file"),
+    ],
+)
+def test_files_that_cannot_be_taken(tmp_path, urls, options, error, said):
+    with pytest.raises(error, match=said):
+        scan(urls, tmp_path / "x.json", **options)
+
+
+def test_nested_lists_say_the_place_of_each_file():
+    found = _placed([["/a", "/b"], ["/c"]], ["t", "x"], None)
+    assert found == (["/a", "/b", "/c"], {"/a": (0, 0), "/b": (0, 1), "/c": (1, 0)})
 
 
 def test_the_report_lists_what_was_left_out():
