@@ -14,7 +14,7 @@ from support.small_jobs import dying_after
 import chunkmill as cm
 from chunkmill.cli.main import main
 from chunkmill.errors import JobError
-from chunkmill.jobs.call import _storable, argument
+from chunkmill.jobs.call import _location, _storable, argument
 from chunkmill.journal import heartbeat
 from chunkmill.runtime import task
 from chunkmill.stores.local import LocalStore
@@ -210,6 +210,7 @@ def test_arguments_come_back_from_json(tmp_path):
     assert found["path"] == str(tmp_path)
     assert found["region"] == (slice(1, 5, None), ...)
     assert found["options"] == {"chunks": [2, None], "shards": True}
+    assert argument(_location([tmp_path, (url, "g")])) == [str(tmp_path), (url, "g")]
 
 
 def test_what_json_cannot_hold_is_named():

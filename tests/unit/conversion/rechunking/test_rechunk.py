@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support.cases import cases
 from support.rechunks import check, keys, make, planned_tightly
-from support.recording import DyingStore, FarStore, Meanwhile, RecordingStore
+from support.recording import DyingStore, FailingStore, FarStore, Meanwhile, RecordingStore
 from support.systems import NEEDS_POSIX_NAMES
 
 import chunkmill as cm
@@ -142,6 +142,23 @@ def test_an_existing_array_says_the_chunks():
     got = check(store, values)
     assert (got.chunks, got.attributes) == ((20, 7, 4), {"x": 1})
     rechunk(array, cm.open_array(store, "b", mode="r+"), chunks=(20, 7, 4))
+
+
+def test_intermediate_files_elsewhere_go_with_the_next_run_and_the_job():
+    store, temp, left = MemoryStore(), MemoryStore(), []
+    array, values = make(MemoryStore(), shape=(40, 40), chunks=(1, 40))
+    options = {"chunks": (40, 1), "strategy": "spill", "temp": temp}
+    for _ in range(2):
+        failing = FailingStore(store, every=9, methods=["set", "set_if"], times=1)
+        with pytest.raises((StoreError, ChunkError)):
+            plan_rechunk(array, failing, **options).run(resume=False)
+        left.append(set(temp.list_prefix("")))
+    assert left[0].isdisjoint(left[1])
+    assert all(left)
+    assert not any("intermediate" in key for key in store.list_prefix(""))
+    assert rechunk(array, store, **options).n_resumed
+    check(store, values, "")
+    assert not list(temp.list_prefix(""))
 
 
 def test_an_existing_array_must_fit():
