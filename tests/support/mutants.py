@@ -131,6 +131,7 @@ def _changes(tree: ast.Module) -> Iterator[tuple[ast.AST, str, ast.AST | None]]:
             and len(node.args) > 1
             and not any(isinstance(a, ast.Starred) for a in node.args)
             and ast.unparse(node.func) not in {"max", "min"}  # the same in any order
+            and ast.dump(node.args[0]) != ast.dump(node.args[1])
         ):
             changed_call = deepcopy(node)
             changed_call.args[:2] = changed_call.args[1::-1]

@@ -139,6 +139,8 @@ def _target(place: Any) -> StoredArray:
 
 def _reports(*counts: Any, n_regrouped: Sequence[int], arrays: Sequence[StoredArray]) -> list[WriteReport]:
     check_after_writing({id(array): array for array in arrays}.values())
+    for each in {id(array.store): array.store for array in arrays}.values():
+        each.flush()
     return [report(*each) for each in zip(arrays, counts, n_regrouped, strict=True)]
 
 

@@ -222,6 +222,14 @@ class TestRepair:
         assert not [p for p in tmp_path.rglob("*") if p.name.endswith(PARTIAL_SUFFIX)]
         assert cm.check(tmp_path).problems == ()
 
+    def test_of_chunks_that_end_early_those_without_any_byte_are_removed(self, store):
+        filled(store)
+        torn = store.get("g/a/c/2/1")[:-1]
+        store.set("g/a/c/1/1", b"")
+        store.set("g/a/c/2/1", torn)
+        found = [(p.kind, p.repaired, store.get(p.key)) for p in cm.check(store, repair=True).problems]
+        assert found == [("short", True, None), ("short", False, torn)]
+
     def test_what_is_being_written_stays(self, tmp_path):
         filled(str(tmp_path))
         path = str(tmp_path / "g/a/c/0/0")

@@ -1,5 +1,7 @@
 """What writing takes, and what it returns: places by any name, alignment, modes, and that no value is lost (P1)."""
 
+from zipfile import ZipFile
+
 import dask
 import dask.array as da
 import numpy as np
@@ -482,3 +484,13 @@ def test_a_block_of_another_dtype_is_kept_exactly_or_refused(held, declared, sai
         with pytest.raises(UnsupportedFeature, match=said):
             write()
     assert array.shape == (2,)
+
+
+@pytest.mark.parametrize("write", [cm.to_store, cm.store])
+def test_what_is_written_is_in_a_zip_file_at_once(tmp_path, write):
+    """While the array is open here."""
+    cm.create_array(tmp_path / "x.zip", shape=VALUES.shape, dtype="i4", chunks=VALUES.shape)
+    array = cm.open_array(tmp_path / "x.zip", mode="r+")
+    write(VALUES, array)
+    with ZipFile(tmp_path / "x.zip") as file:
+        assert "c/0/0" in file.namelist()
