@@ -180,7 +180,7 @@ def _numcodecs_dtype(value: JSON, *, key: str, field: str) -> DType:
     if isinstance(value, str) and value in PLAIN:
         return PLAIN[value]
     if isinstance(value, str) and re.fullmatch(r"[biufcmMSU][0-9]+(\[\w+\])?", value, re.ASCII):
-        value = ("|" if value in {"b1", "i1", "u1"} or value[0] == "S" else "<") + value
+        value = "<" + value
     return parse_v2(value, key=key, field=field)
 
 

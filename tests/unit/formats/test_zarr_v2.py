@@ -158,6 +158,10 @@ def test_transposes_that_v2_cannot_say():
     delta, turn = NamedConfig("numcodecs.delta", {"dtype": "<i4"}), NamedConfig("transpose", {"order": [2, 1, 0]})
     with pytest.raises(UnsupportedFeature):
         emit(replace(metadata, codecs=(delta, turn, LITTLE)))
+    with pytest.raises(UnsupportedFeature, match="little endian before bytes that are big"):
+        emit(replace(metadata, codecs=(delta, NamedConfig("bytes", {"endian": "big"}))))
+    with pytest.raises(MetadataError, match="fields of int32"):
+        emit(replace(metadata, codecs=(NamedConfig("bytes", {"dtype": "<f8"}),)))
     turns = [NamedConfig("transpose", {"order": order}) for order in ([1, 2, 0], [2, 0, 1])]
     assert emit(replace(metadata, codecs=(*turns, LITTLE)))["order"] == "C"  # they undo each other
     turns = [NamedConfig("transpose", {"order": order}) for order in ([1, 0, 2], [2, 0, 1])]

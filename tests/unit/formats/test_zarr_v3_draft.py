@@ -203,6 +203,7 @@ def test_fill_values_that_are_refused(data_type: str, fill_value: Any) -> None:
     {
         "shape": {"shape": [-1, 1]},
         "attributes": {"attributes": []},
+        "grid": {"chunk_grid": EXAMPLE["chunk_grid"] | {"more": 1}},
         "codec_final": {"codecs": [{"name": "gzip", "configuration": {"level": 1}}]},
         "codecs_object": {"codecs": {}},
         "codec_configuration": {"codecs": [{"type": GZIP, "configuration": 5}]},

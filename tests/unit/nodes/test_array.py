@@ -147,8 +147,9 @@ def test_masks_of_another_shape_are_refused(index):
 def test_indexes_that_mean_nothing(index, reason):
     array = new()
     for refused in (array.__getitem__, array.oindex.__getitem__, lambda index: array.__setitem__(index, 1)):
-        with pytest.raises(RegionError, match=reason):
+        with pytest.raises(RegionError, match=reason) as caught:
             refused(index)
+        assert caught.value.shape == SHAPE
     with pytest.raises(RegionError, match="one-dimensional"):
         array.oindex[[[0, 1]]]
     with pytest.raises(RegionError, match="slices of step 1"):

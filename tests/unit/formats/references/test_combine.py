@@ -6,7 +6,7 @@ import pytest
 from support.cases import cases
 
 from chunkmill.errors import MetadataError
-from chunkmill.formats.references.combine import concat_references
+from chunkmill.formats.references.combine import concat_references, join_references
 from chunkmill.formats.references.json import parse_reference_json
 from chunkmill.model.references import Reference
 
@@ -129,6 +129,11 @@ def test_all_offenders_are_listed_at_once():
         "'lat' in set 2: shape",
     ):
         assert words in str(caught.value)
+
+
+def test_sets_at_one_place_are_of_one_length():
+    with pytest.raises(MetadataError, match="'air' in set 1: it is 6 long in chunks of 2, not 4 in chunks of 2"):
+        join_references([day("a"), day("b", 6)], ("time", "lat"), [(0, 0), (0, 1)])
 
 
 def test_a_dimension_that_is_nowhere():

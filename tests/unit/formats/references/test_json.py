@@ -116,6 +116,11 @@ def test_what_nearly_is_json(text, version):
             parse_reference_json(document.encode())
 
 
+def test_sets_in_memory_hold_what_json_can():
+    with pytest.raises(MetadataError, match="texts, lists, dicts, numbers and bytes"):
+        module.parse_reference_dict({"x/0": {1}}, None)
+
+
 def test_errors_name_the_set():
     for document in (b"[]", b'{"version": 1, "templates": {"u": "{{"}, "refs": {}}', b'{"a/0": 5}'):
         with pytest.raises(MetadataError, match=r"s3://bucket/refs\.json"):
