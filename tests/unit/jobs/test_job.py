@@ -208,3 +208,13 @@ def test_another_option_is_another_plan_and_named(again, says):
         cm.rechunk(array, store, **options | again)
     cm.rechunk(array, store, **options)
     check(store, values, "")
+
+
+def test_another_option_of_a_later_array_is_named():
+    source, store = MemoryStore(), MemoryStore()
+    for name in "ab":
+        cm.create_array(source, name, shape=(8,), dtype="i4", chunks=(2,))[...] = 7
+    with pytest.raises((StoreError, ChunkError)):
+        cm.convert(source, FailingStore(store, every=4, methods=["set"]), format="zarr3", chunks={"a": (4,)})
+    with pytest.raises(JobError, match=r"'b': \(2,\)} where this call has {'a': \(4,\), 'b': \(4,\)}"):
+        cm.convert(source, store, format="zarr3", chunks=(4,))
