@@ -110,6 +110,11 @@ def test_copies_of_a_transaction_share_it(store):
         assert store.get("a/c/1") == b"34"
         assert copy == store
     assert copy.get("a/c/0") == b"12"
+    later = pickle.loads(pickle.dumps(store))
+    assert ({later}, later.get("a/c/1")) == ({store}, b"34")
+    assert later != IcechunkStore(Place("elsewhere|icechunk:"))
+    with pytest.raises(StoreError, match="cannot be part of a commit that is made now"):
+        later.declare({"b/zarr.json": array(4)}, "b/c/0")
 
 
 def test_tasks_write_to_forks(store, monkeypatch):
@@ -125,6 +130,8 @@ def test_tasks_write_to_forks(store, monkeypatch):
                 assert other.get(f"a/c/{chunk}") is not None
                 assert other.get("a/c/0") == b"00"
                 changes.append(taken())
+        with pytest.raises(StoreError, match="to which nothing returns what is written"):
+            other.set("a/c/3", b"33")
         with store.changes_taken() as taken:
             assert taken() is None
         assert store.get("a/c/1") is None

@@ -502,8 +502,11 @@ def test_sweep_takes_the_old_of_other_machines(store, tmp_path, monkeypatch):
     monkeypatch.setattr(posix_file.time, "time", lambda: now + 3700)
     assert store.sweep() == []  # the clock of this machine is fast
     monkeypatch.setattr(posix_file, "_now_in", lambda _: now + 3700)
+    LocalStore(tmp_path / "s").set("k", b"")
+    (tmp_path / "s" / "linked").symlink_to(tmp_path)
+    assert LocalStore(tmp_path / "s").sweep() == []  # of what is elsewhere
     assert len(store.sweep()) == 1
-    assert files(tmp_path) == []
+    assert files(tmp_path) == ["s/k"]
 
 
 @NEEDS_NEW_NAMES

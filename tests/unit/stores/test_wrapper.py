@@ -63,6 +63,30 @@ def test_only_listed_keys_are_asked_for():
     assert "b" not in below.keys("get", "get_many", "size", "get_versioned")
 
 
+def test_every_request_of_a_task_is_counted_and_what_it_wrote_recorded():
+    meter = Meter()
+    store = MeteredStore(MemoryStore(), meter)
+    requests = [
+        lambda: store.set("a/0", b"123"),
+        lambda: store.set_if("a/1", b"12", None) and store.set_if("a/1", b"refused", None),
+        lambda: store.set_parts("a/2", [b"1", b"2"]),
+        lambda: store.get("a/0"),
+        lambda: list(store.get_many([ByteSpan("a/0"), None])),
+        lambda: store.get_versioned("a/0"),
+        lambda: store.size("a/0"),
+        lambda: store.list_dir("a/"),
+        lambda: list(store.list_prefix("a/")),
+        lambda: store.delete("a/2"),
+        lambda: store.set_if("a/1", None, store.below.version("a/1")),
+        lambda: store.delete_prefix("a/"),
+    ]
+    for n, request in enumerate(requests, 1):
+        request()
+        assert meter.n_requests == n
+    assert meter.counts() == {"n_requests": 12, "bytes_read": 9, "bytes_written": 7}
+    assert meter.writes == {"a/0": 3, "a/1": None, "a/2": None}
+
+
 class Guard:
     """Allows everything until it is told otherwise."""
 

@@ -73,7 +73,8 @@ def test_the_file_changes_when_closed(path):
     assert (names(path), path.stat().st_size) == ([], 22)
 
 
-def test_the_end_of_the_process_closes(path):
+def test_the_end_of_the_process_closes(tmp_path):
+    path = tmp_path / "new" / "x.zip"
     code = f"from chunkmill.stores.zip import ZipStore; ZipStore({str(path)!r}).set('k', b'1')"
     env = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     subprocess.run([sys.executable, "-c", code], check=True, env=env)
