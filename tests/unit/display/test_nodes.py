@@ -1,5 +1,6 @@
 """Arrays and groups as text and as HTML: every fact is shown, shortened where it is long; trees unfold."""
 
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -54,7 +55,7 @@ def test_text_of_an_array(group):
     assert node_text(group["a/cube"].stored) == (
         f"<chunkmill.Array zarr3 {group.url}/a/cube shape=(6, 8, 10) float32 chunks=(2, 2, 5) shards=(2, 4, 10)>"
     )
-    facts = " ".join(str(array_info(group["a/cube"].stored)).split())
+    facts = " ".join(repr(array_info(group["a/cube"].stored)).split())
     assert "Shape (6, 8, 10) Chunk shape (2, 2, 5) Shard shape (2, 4, 10) Bytes 1.88 kiB" in facts
     assert node_text(group["flat"].stored).endswith("/flat shape=(10, 10) int32 chunks=(3, 5)>")
 
@@ -121,9 +122,12 @@ def test_html_of_a_large_group_is_bounded(store):
     assert html.count("<svg") == 20
 
 
-def test_html_of_a_broken_group_says_so(tmp_path, group):
+def test_a_broken_group_says_so(tmp_path, group, monkeypatch):
     (tmp_path / "g.zarr" / "flat" / "zarr.json").write_text("{")
     assert "MetadataError" in text_of(group_html(group.stored))
+    assert "── flat (bad metadata in " in group.tree()
+    monkeypatch.setattr("chunkmill.display.nodes._members", lambda _: Path("none").iterdir().__next__())
+    assert "FileNotFoundError" in text_of(group_html(group.stored))
 
 
 def test_html_of_an_image_lists_its_levels(tmp_path):

@@ -1,5 +1,7 @@
 """Sets of several files, joined: order, values that are loaded, and what does not agree."""
 
+import json
+
 import numpy as np
 import pytest
 from support.cases import cases
@@ -7,8 +9,9 @@ from support.cases import cases
 from chunkmill.errors import ScanError
 from chunkmill.formats.references.json import parse_reference_json
 from chunkmill.nodes.api import open_group
-from chunkmill.scans.join import LoadedArray, ParsedFile, _one_after_the_other, joined
-from chunkmill.stores.reference import ReferenceStore
+from chunkmill.scans.join import LoadedArray, ParsedFile, _one_after_the_other, joined, parsed_file
+from chunkmill.scans.parse import ScannedFile
+from chunkmill.stores.reference import ReferenceStore, Targets
 
 EMPTY = b'{"zarr.json": {"zarr_format": 3, "node_type": "group"}}'
 
@@ -86,6 +89,8 @@ def test_times_that_the_first_unit_holds_inexactly_are_written_in_a_finer_one():
     ]
     array = group_of(files)["time"]
     assert array.attributes["units"] == "microseconds since 2000-01-01"
+    day = 86_400 * 10**6
+    assert array[...].tolist() == [0, day, 19_724 * day + 333_333, 19_724 * day + 666_667]
 
 
 def test_missing_times_stay_missing():
@@ -155,6 +160,23 @@ def test_an_array_in_one_file_alone_is_named():
 def test_files_of_short_arrays_alone_are_listed():
     group = open_group(ReferenceStore(joined([part("a", [0]), part("b", [1])], ["time"]).references))
     assert list(group) == ["time"]
+
+
+def test_short_arrays_in_groups_are_loaded_with_the_fill_value_of_zarr_v2(tmp_path):
+    (tmp_path / "a.bin").write_bytes(np.array([3, -5], "<i4").tobytes())
+    array = {"zarr_format": 2, "shape": [2], "chunks": [2], "dtype": "<i4", "fill_value": -5, "order": "C"}
+    refs = {
+        ".zgroup": {"zarr_format": 2},
+        "g/.zgroup": {"zarr_format": 2},
+        "g/time/.zarray": array | {"filters": None, "compressor": None},
+        "g/time/.zattrs": {"_ARRAY_DIMENSIONS": ["time"]},
+        "g/time/0": [str(tmp_path / "a.bin")],
+    }
+    file = ScannedFile(str(tmp_path / "x.nc"))
+    found = parsed_file(file, parse_reference_json(json.dumps(refs).encode()), Targets(file.url), ["time"])
+    time = found.loaded["g/time"]
+    assert (time.dims, time.values.tolist(), time.attributes["_FillValue"]) == (("time",), [3, -5], -5)
+    assert set(found.references.keys()) == {".zgroup", "g/.zgroup"}
 
 
 def test_gaps_are_named():

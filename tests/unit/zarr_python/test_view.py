@@ -153,6 +153,14 @@ def test_an_empty_range_is_empty(tmp_path):
     store = stored(tmp_path / "x", "zarr3")
     for part in (SuffixByteRequest(0), RangeByteRequest(3, 3)):
         assert value(store, "g/a/c/0/0", part) == b""
+    assert value(store, "g/a/c/0/0", RangeByteRequest(3, 10**6)) == value(store, "g/a/c/0/0")[3:]
+
+
+def test_stores_are_equal_that_show_one_node_in_one_mode(tmp_path):
+    store = stored(tmp_path / "x", "n5")
+    assert (store, hash(store)) == (zarr_store(tmp_path / "x"), hash(zarr_store(tmp_path / "x")))
+    for other in (zarr_store(tmp_path / "x", mode="r+"), zarr_store((tmp_path / "x", "g")), str(store)):
+        assert store != other
 
 
 @cases("shards", [None, (4,)])
@@ -299,7 +307,8 @@ def test_a_chunk_whose_read_is_forgotten_is_not_written(monkeypatch):
     with pytest.raises(StoreError, match="do it again"):
         sync(store.set(key, PROTOTYPE.buffer.from_bytes(before)))
     zarr.open_array(store, mode="r+")[1:7] = 2
-    assert array[0:9].tolist() == [1, 2, 2, 2, 2, 2, 2, 1, 1]
+    zarr.open_array(store, mode="r+")[4:8] = 3  # whole, without reading it
+    assert array[0:9].tolist() == [1, 2, 2, 2, 3, 3, 3, 3, 1]
 
 
 def test_threads_that_write_parts_of_shards_lose_nothing(tmp_path):
@@ -343,6 +352,8 @@ def test_attributes_are_changed_and_other_documents_refused(tmp_path, format_):
     for each in refused:
         with pytest.raises(StoreError, match="create_array, delete"):
             each()
+    with pytest.raises(TypeError, match="expected a Buffer of zarr-python, got bytes"):
+        sync(store.set("g/a/c/0/0", b""))
     assert cm.open_array(tmp_path / "x", "g/a").shape == (4, 10)
 
 

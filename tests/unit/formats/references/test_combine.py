@@ -6,7 +6,7 @@ import pytest
 from support.cases import cases
 
 from chunkmill.errors import MetadataError
-from chunkmill.formats.references.combine import concat_references, join_references
+from chunkmill.formats.references.combine import concat_references, join_references, listed_lines
 from chunkmill.formats.references.json import parse_reference_json
 from chunkmill.model.references import Reference
 
@@ -141,3 +141,8 @@ def test_a_dimension_that_is_nowhere():
         concat_references([day("a")], "level")
     with pytest.raises(MetadataError, match="one or more"):
         concat_references([], "time")
+
+
+def test_of_many_lines_the_first_are_shown():
+    assert "more" not in listed_lines(["x"] * 50)
+    assert listed_lines(["x"] * 52).endswith("x\n  and 2 more")
