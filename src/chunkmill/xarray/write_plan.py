@@ -132,7 +132,6 @@ class DatasetPlan:
         path, asked = join_path(labelled.path, name), labelled.asked.get(name)
         new = describe_variable(self.documents_format, name, variable, asked=asked, url=self.store.url)
         array = array_at(self.store, path, new.metadata, self.documents_format)
-        self.documents_format.emit_array(array.path, new.metadata)  # what the format cannot hold is refused
         data = StoredVariable.of(name, array, variable).encoded(variable) if new.is_encoded else variable.data
         empty = self.write_empty if new.write_empty is None else new.write_empty
         self.variables.append(VariablePlan(array, full_region(array.shape), data, empty))

@@ -64,7 +64,7 @@ def traces(store):
 
 
 @cases("layout", [{}, {"shards": (6, 4), "chunks": (3, 2)}, {"chunks": (5, 4)}])
-def test_only_what_was_not_written_is_computed(tmp_path, layout):
+def test_only_what_was_not_written_is_computed(tmp_path, capsys, layout):
     store = LocalStore(tmp_path)
     fail_half_way(store, **layout)
     with pytest.raises(NodeNotFound):
@@ -75,6 +75,9 @@ def test_only_what_was_not_written_is_computed(tmp_path, layout):
     second = Source()
     report = write(second, store, **layout)
     assert report.n_resumed == n_done > 0
+    assert capsys.readouterr() == ("", "")  # no bars
+    assert str(report).startswith(f"write: done\n  store keys                {report.n_keys}, of which 0 hold only ")
+    assert str(report).endswith(f"\n  blocks of an earlier run  {n_done}")
     if "chunks" not in layout:  # blocks are store keys
         assert len(second.computed) == report.n_keys == 20 - n_done
     np.testing.assert_array_equal(cm.open_array(store, "a")[...], VALUES)

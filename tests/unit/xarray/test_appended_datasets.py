@@ -83,9 +83,9 @@ def test_append_to_an_irregular_grid(store):
 
 
 def test_append_along_a_dimension_without_coordinate(store):
-    write_dataset(xr.Dataset({"a": (("t", "x"), np.ones((3, 2)))}), store)
-    write_dataset(xr.Dataset({"a": (("x", "t"), np.full((2, 4), 2.0))}), store, append_dim="t")
-    np.testing.assert_array_equal(read(store).a, [[1, 1]] * 3 + [[2, 2]] * 4)
+    write_dataset(xr.Dataset({"a": (("t", "x"), np.ones((3, 2)))}), store, consolidated=False)
+    write_dataset(xr.Dataset({"a": (("x", "t"), np.full((2, 4), 2.0))}), store, append_dim="t", consolidated=True)
+    np.testing.assert_array_equal(read(store, consolidated=True).a, [[1, 1]] * 3 + [[2, 2]] * 4)
 
 
 def test_units_that_do_not_fit_are_an_error_that_names_those_that_do(store):
