@@ -71,6 +71,12 @@ def test_values_that_do_not_fit_are_refused_before_anything_is_written():
         cm.open_array(array.store)[[1]] = 1
 
 
+def test_the_length_is_that_of_the_first_axis():
+    assert len(new()) == 7
+    with pytest.raises(TypeError, match="0-d"):
+        len(cm.create_array(MemoryStore(), shape=(), dtype="i4"))
+
+
 def test_only_keys_that_hold_selected_elements_are_written():
     array = new()
     array[[0, 6], 0, 0] = 1

@@ -42,6 +42,8 @@ class TestChange:
                 getattr(node.attributes, method)(*given)
         with pytest.raises(KeyError, match="no attributes \\['x'\\]"):
             node.del_attributes("x")
+        with pytest.raises(TypeError, match="attributes are a dict, not None"):
+            node.update_attributes(None)
         with pytest.raises(StoreError, match="mode='r\\+'"):
             cm.open(node.store, path).update_attributes({"x": 1})
 

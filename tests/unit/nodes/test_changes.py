@@ -143,6 +143,35 @@ def test_elements_past_the_end_in_a_foreign_chunk_are_not_shown():
     np.testing.assert_array_equal(array.resize((6, 9))[...], reference(expected, (6, 9)))
 
 
+def test_what_others_write_to_the_longer_array_at_once_stays():
+    make(store := MemoryStore())
+    whole, _ = make(other := MemoryStore())
+    whole.resize((6, 9))[...] = 5
+    store.set("g/a/c/2/0", other.get("g/a/c/2/0"))
+    whole[...] = 8
+
+    def write(below):  # when the longer shape is published
+        below.set("g/a/c/2/0", other.get("g/a/c/2/0"))
+
+    cm.open_array(
+        Meanwhile(store, lambda *asked: asked == ("get_versioned", "g/a/c/2/0"), write, 2), "g/a", mode="r+"
+    ).resize((6, 9))
+    assert (cm.open_array(store, "g/a")[4:, :3] == 8).all()
+
+
+def test_a_shape_that_others_publish_first_is_that_of_consolidated_metadata():
+    make(store := MemoryStore())
+    cm.consolidate(store)
+    make(other := MemoryStore())[0].resize((3, 7))
+    document = ("set_if", "g/a/zarr.json")
+    raced = Meanwhile(
+        store, lambda *asked: asked == document, lambda below: below.set(document[1], other.get(document[1]))
+    )
+    with pytest.raises(StoreError, match="was changed by others"):
+        cm.open_array(raced, "g/a", mode="r+").resize((2, 7))
+    assert cm.open_group(store, consolidated=True)["g/a"].shape == (3, 7)
+
+
 def test_other_handles_notice():
     array, _ = make(store := MemoryStore())
     other = cm.open_array(store, "g/a", mode="r+")
@@ -181,8 +210,9 @@ def test_read_only_and_busy_arrays(change):
     make(store := MemoryStore())
     with pytest.raises(StoreError, match=r"mode='r\+'"):
         change(cm.open_array(store, "g/a"))
-    with leased(store, "g/a", "write to 'g/a'"), pytest.raises(JobError, match="is running"):
-        change(cm.open_array(store, "g/a", mode="r+"))
+    for path in ("g/a", "g"):
+        with leased(store, path, "write there"), pytest.raises(JobError, match="is running"):
+            change(cm.open_array(store, "g/a", mode="r+"))
     cm.open_array(store, "g/a", mode="r+").resize((1, 1))
     assert not [key for key in store.list_prefix("") if key.startswith(".chunkmill-")]
 

@@ -125,6 +125,26 @@ def test_what_is_created_where_others_have_begun_to_write_is_withdrawn(creator, 
     CREATORS[creator](store)
 
 
+@cases("kind", ["array", "group"])
+def test_what_others_create_first_is_theirs_alone(kind, monkeypatch):
+    """Zarr v2 has documents for arrays, groups and attributes: none of ours is left."""
+    store, other = cm.create_group(MemoryStore(), format="zarr2").store, MemoryStore()
+    cm.consolidate(store)
+    monkeypatch.setattr(conflicts, "pause", lambda _: cm.consolidate(store))
+    cm.create_array(other, "g/array", format="zarr2", **ABOUT)
+    cm.create_group(other, "g/group", format="zarr2")
+    theirs = f".z{kind}"
+    raced = Meanwhile(
+        store,
+        lambda *asked: asked == ("set_if", "g/b/.zarray"),
+        lambda below: below.set(f"g/b/{theirs}", other.get(f"g/{kind}/{theirs}")),
+    )
+    with pytest.raises(NodeExists, match="made by others"):
+        cm.create_array(raced, "g/b", format="zarr2", attributes={"n": 1}, **ABOUT)
+    assert list(store.list_prefix("g/b/")) == [f"g/b/{theirs}"]
+    assert cm.check(store).ok
+
+
 @cases("creator", CREATORS)
 def test_what_is_created_stays_where_others_give_up(creator, monkeypatch):
     """Who leases a path looks for a node afterwards: of both, one goes on."""

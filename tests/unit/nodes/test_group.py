@@ -2,7 +2,7 @@
 
 import pytest
 from support.cases import cases
-from support.recording import RecordingStore
+from support.recording import Meanwhile, RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import MetadataError, NodeExists, NodeNotFound, StoreError
@@ -80,6 +80,14 @@ def test_require_group_makes_what_is_missing_and_keeps_what_is_there():
     group.create_array("x", shape=(2,), dtype="i4")
     with pytest.raises(NodeExists):
         group.require_group("x")
+    with pytest.raises(NodeExists):
+        group.require_group("x/y")
+    others = Meanwhile(
+        group.store,
+        lambda method, key: (method, key) == ("set_if", "g/zarr.json"),
+        lambda store: cm.create_group(store, "g", attributes={"n": 2}),
+    )
+    assert dict(cm.open_group(others, mode="r+").require_group("g").attributes) == {"n": 2}
 
 
 def test_open_group_for_appending_makes_it(tmp_path):
