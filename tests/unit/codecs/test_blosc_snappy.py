@@ -57,6 +57,7 @@ def test_frames_by_hand(wrong, reason):
     """One stored block, and what its header may state wrongly."""
     pytest.importorskip("cramjam")
     assert unsnapped(frame(), np.empty(3, "u1")).tobytes() == b"abc"
+    assert unsnapped(frame(size=1, n_bytes=1), np.empty(1, "u1")).tobytes() == b"a"
     with pytest.raises(ValueError, match=reason):
         unsnapped(frame(**wrong), np.empty(3, "u1"))
 

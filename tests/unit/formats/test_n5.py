@@ -213,6 +213,12 @@ def test_chains_of_others(chain: tuple[NamedConfig, ...], kind: str) -> None:
     assert emitted(N5().adapt(array_of_others(codecs=chain)))["compression"]["type"] == kind
 
 
+@cases("inner", [3, ["bytes"], [{"configuration": {}}]])
+def test_what_is_no_chain_inside_of_a_block(inner: Any) -> None:
+    with pytest.raises(MetadataError, match="a list of codecs in n5_block"):
+        n5_chain((NamedConfig("n5_block", {"codecs": inner}),))
+
+
 @cases("more", [{"format": 2}, {"filters": [{"id": 33, "preset": 1}]}, {"check": 15}])
 def test_lzma_that_is_no_plain_xz(more: dict[str, Any]) -> None:
     configuration = {"format": 1, "check": -1, "preset": 1, "filters": None} | more
