@@ -158,6 +158,8 @@ def _code(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def _expressions(node: ast.AST) -> Iterator[ast.AST]:
+    if isinstance(node, ast.keyword) and node.arg == "strict":  # of `zip`, whose error shows a mistake of ours
+        return
     yield node
     for name, value in ast.iter_fields(node):
         if name in {"annotation", "returns", "decorator_list", "args"} and not isinstance(node, ast.Call):
