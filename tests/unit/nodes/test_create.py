@@ -148,12 +148,18 @@ def test_what_others_create_first_is_theirs_alone(kind, monkeypatch):
 @cases("creator", CREATORS)
 def test_what_is_created_stays_where_others_give_up(creator, monkeypatch):
     """Who leases a path looks for a node afterwards: of both, one goes on."""
+
+    def begin(below):
+        held.enter_context(leased(below, "g/b", "convert it"))
+        below.set("g/b/c/0", b"a chunk")
+
     with ExitStack() as held:
-        store = before_it_is_there(lambda below: held.enter_context(leased(below, "g/b", "convert it")))
+        store = before_it_is_there(begin)
         monkeypatch.setattr(conflicts, "pause", lambda _: held.close())
         CREATORS[creator](store)
     assert not [key for key in store.list_prefix("") if ".chunkmill" in key]
     assert "g/b" in cm.open_group(store)
+    assert creator == "group" or store.get("g/b/c/0") is None
 
 
 @cases("creator", CREATORS)
