@@ -1,6 +1,7 @@
 """Blocks that read stored arrays, by from_store and by Dask's from_array: values, blocks, which keys are requested."""
 
 import pickle
+from itertools import pairwise
 
 import dask
 import dask.array as da
@@ -14,6 +15,7 @@ from support.recording import FarStore, RecordingStore
 
 import chunkmill as cm
 from chunkmill.array.selection import full_region
+from chunkmill.dask_arrays.blocks import BlockRegions
 from chunkmill.dask_arrays.from_array import read_from_arrays_in_runs
 from chunkmill.dask_arrays.read import block_chunks, read_graph
 from chunkmill.errors import ChunkError, RegionError
@@ -257,3 +259,11 @@ def test_the_setting_is_sent_to_workers_as_it_was():
         merged = dask.config.merge(dask.config.global_config, {})
         for settings in (sent, merged, pickle.loads(pickle.dumps(dask.config.global_config))):
             assert list(settings["array_plugins"]) == []
+
+
+@cases("lengths", [(4, 4, 3), (4, 4, 3, 3), (4, 3, 3), (4, 5), (3, 4, 4), (7,), (0,)])
+def test_blocks_of_any_lengths_follow_each_other(lengths):
+    regions = BlockRegions((lengths,), start=(2,))
+    ends = [2, *(2 + np.cumsum(lengths))]
+    assert regions.chunks == (lengths,)
+    assert [regions.region((i,))[0] for i in range(len(lengths))] == [slice(*cut) for cut in pairwise(ends)]
