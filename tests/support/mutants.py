@@ -55,7 +55,11 @@ CONTRACTS = {
     "jobs": ["tests/unit/nodes/test_power_loss.py", "tests/unit/cli/test_commands.py"],
     "dask_arrays": ["tests/properties/test_writes.py"],
     "xarray": ["tests/unit/dask_arrays/test_expressions.py", "-k", "under_way or transposes"],
-    "checks": ["tests/unit/nodes/test_consolidated_alone.py", "tests/unit/nodes/test_power_loss.py"],
+    "checks": [
+        "tests/unit/nodes/test_consolidated_alone.py",
+        "tests/unit/nodes/test_power_loss.py",
+        "tests/unit/xarray/test_publication.py",
+    ],
     "runtime": ["tests/unit/conversion/test_stages.py", "-k", "read_before or many_records"],
 }
 _NOTHING = 5  # pytest's, where no test was collected
