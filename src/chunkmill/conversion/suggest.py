@@ -80,7 +80,7 @@ class ChunkSuggestion(ReportMixin):
             *(
                 (
                     ", ".join(f"{name}: {n}" for name, n in zip(self.dims, cost.region, strict=True)),
-                    f"{cost.n_chunks:.4g} chunks",
+                    f"{cost.n_chunks:.4g} chunk{'s' * (cost.n_chunks != 1)}",
                     format_bytes(int(cost.n_bytes)),
                     f"{cost.amplification:,.1f} times its size",
                     format_seconds(cost.seconds),

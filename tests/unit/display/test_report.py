@@ -130,6 +130,7 @@ def test_columns_are_broken_between_words_where_that_will_do():
 
 
 def test_the_width_is_that_of_the_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
     assert text_width() == 100
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     for columns, width in ((60, 60), (200, 100), (10, 40)):
