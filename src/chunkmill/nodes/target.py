@@ -526,7 +526,7 @@ class Target:
                 job = f"replace {path!r} in {store.url}"
                 put_in_place(store, job, self.path, self.run, old_prefix=old, staged=prefix)
             finally:  # whatever is stored then: others may have replaced the node as well
-                refresh_consolidated(store, self.format, [path, *nodes])
+                refresh_consolidated(store, self.format, [path, *nodes], own=False)
             store.flush()
         for path, _ in staged[1:]:
             forget_tag(store, self.run, node_prefix(self.format, path))

@@ -91,9 +91,8 @@ def test_a_file_cut_while_read_raises(store, monkeypatch):
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EIO, errno.EMFILE, errno.ESTALE])
 def test_other_errors_are_not_absence(store, monkeypatch, code):
     store.set("a/k", b"1")
-    monkeypatch.setattr(os, "open", fails_with(code))
-    monkeypatch.setattr(os, "stat", fails_with(code))
-    monkeypatch.setattr(os, "scandir", fails_with(code))
+    for name in ("open", "stat", "scandir", "unlink", "remove", "rename", "replace"):
+        monkeypatch.setattr(os, name, fails_with(code))
     for request in (
         lambda: store.get("a/k"),
         lambda: store.get_versioned("a/k"),
