@@ -246,10 +246,10 @@ def withdraw_below(store: Store, path: str) -> None:
     marker = f"{journal_prefix(path)}{_BELOW}"
     if (written := store.get(marker)) is None:
         return
-    for each in formats_of(store, path):  # the document of a draft's hierarchy has the key of a group of version 3
-        if each.name.encode() == written and not documents.present(
-            documents.fetch(store, documents.entry_keys(each, path))
-        ):
+    for each in formats_of(store, path):
+        entries = documents.entry_keys(each, path)
+        # of that format alone: the document of a draft's hierarchy has the key of a group of version 3
+        if each.name.encode() == written and not documents.present(documents.fetch(store, entries)):
             store.delete_many(documents.documents_below(store, each, path, {*documents.node_prefixes(path, each)}))
     store.delete(marker)
 

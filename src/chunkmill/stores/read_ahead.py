@@ -129,7 +129,7 @@ def _merge(spans: Iterable[ByteSpan]) -> Iterator[tuple[ByteSpan, list[ByteSpan]
         else:
             ranges.setdefault(span.key, []).append((wanted.start, wanted.start + wanted.length, span))
     for key, sorted_ranges in ranges.items():
-        sorted_ranges.sort()  # of no two are both bounds the same
+        sorted_ranges.sort()  # where both bounds are equal, so are the spans, which have no order
         start, stop, first = sorted_ranges[0]
         contained = [first]
         for begin, end, span in sorted_ranges[1:]:
