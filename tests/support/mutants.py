@@ -1,68 +1,47 @@
 """Change one thing in the package, and see whether a test fails: how sharp the unit and contract tests are.
 
-    python tests/support/mutants.py --seed 1 --number 40 [--room nodes]
+    python tests/support/mutants.py --seed 1 --number 400 [--room nodes]
 
-Each mutant is one change of one expression in a copy of the tree (a comparison, a constant, a condition, a result, an
-error that is not raised, two arguments exchanged). It is killed where the unit tests of its room, those of other rooms
-that import its module, or contracts, golden stores and properties of its room, fail within `SECONDS` of the processor.
-A survivor is equivalent, or shows a test that is missing: a reader decides which, and names the first in `HARMLESS`.
+Each mutant is one change of one expression (a comparison, a constant, a condition, a result, an error that is not
+raised, two arguments exchanged). The tests run once under coverage, which tells those that enter each line. Then a child
+is forked for each mutant, changes the function in its memory, and runs the tests that enter the line, quick ones of its
+room first, for `SECONDS`; it is killed where one fails. A survivor is equivalent, or shows a test that is missing: a
+reader decides which, and names the first in `HARMLESS`.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import gc
+import importlib
+import json
 import os
+import pkgutil
 import random
-import re
-import shutil
+import resource
 import signal
 import subprocess
 import sys
 import tempfile
+import time
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from copy import deepcopy
+from itertools import accumulate
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import NamedTuple
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
-SECONDS = 30  # of the processor, for each run of tests: other processes take none of it
-MAX_WAIT = 4 * SECONDS  # for a run of tests that waits instead
-_GOLDEN = "tests/conformance/test_golden_stores.py"
-CONTRACTS = {
-    "stores": [
-        "tests/contracts/test_stores.py",
-        "-k",
-        "not (S3 or Http or Azure or Gcs)",
-    ],  # servers take most of the time
-    "formats": [
-        _GOLDEN,
-        "tests/properties/test_formats.py",
-        "tests/properties/test_n5.py",
-        "tests/unit/nodes/test_attributes.py",
-        "tests/interop/test_other_writers.py",
-    ],
-    "model": ["tests/unit/pyramids/test_images.py", "tests/unit/conversion/test_ome.py"],
-    "array": ["tests/unit/nodes/test_array.py", "tests/unit/nodes/test_replaced_nodes.py"],
-    "codecs": [_GOLDEN, "tests/properties/test_codecs.py"],
-    "references": ["tests/properties/test_references.py"],
-    "conversion": [
-        "tests/properties/test_rechunk.py",
-        "tests/properties/test_convert.py",
-        "tests/unit/nodes/test_broken_nodes.py",
-        "tests/unit/pyramids/test_images.py",
-    ],
-    "jobs": ["tests/unit/nodes/test_power_loss.py", "tests/unit/cli/test_commands.py"],
-    "dask_arrays": ["tests/properties/test_writes.py"],
-    "xarray": ["tests/unit/dask_arrays/test_expressions.py", "-k", "under_way or transposes"],
-    "checks": [
-        "tests/unit/nodes/test_consolidated_alone.py",
-        "tests/unit/nodes/test_power_loss.py",
-        "tests/unit/xarray/test_publication.py",
-    ],
-    "runtime": ["tests/unit/conversion/test_stages.py", "-k", "read_before or many_records"],
-}
-_NOTHING = 5  # pytest's, where no test was collected
+PACKAGE = ROOT / "src" / "chunkmill"
+SECONDS = 10  # of tests, as they took without a change
+TESTS = ["tests/unit", "tests/contracts", "tests/properties", "tests/conformance/test_golden_stores.py"]
+TESTS += ["tests/interop/test_other_writers.py", "-m", "not slow", "-k", "not (S3 or Http or Azure or Gcs)"]
+_NOT_APPLIED = 77  # as an exit code
 
 HARMLESS = {
     ("dask_arrays/blocks.py", "return ()"): "compared with chunks alone, and equal to none of an array with axes",
@@ -82,41 +61,35 @@ class Mutant(NamedTuple):
     """One change of a module."""
 
     path: Path
-    line: int
     kind: str
-    source: str
-    """the module, changed"""
-    before: str
-    after: str
+    node: ast.expr | ast.stmt
+    changed: ast.expr | ast.stmt
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        """Return what is changed, and what it becomes."""
+        return ast.unparse(self.node), ast.unparse(self.changed)
+
+    def source(self) -> str:
+        """Return the module, changed, each line where it was."""
+        node, data = self.node, self.path.read_bytes()
+        starts = [0, *accumulate(len(line) for line in data.splitlines(keepends=True))]
+        start = starts[node.lineno - 1] + node.col_offset
+        stop = starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
+        lines = "\n" * ((node.end_lineno or 0) - node.lineno)
+        after = self.texts[1]
+        replaced = f"{after}{lines}" if isinstance(node, ast.stmt) else f"({after}{lines})"
+        return (data[:start] + replaced.encode() + data[stop:]).decode()
 
 
 def mutants_of(path: Path) -> Iterator[Mutant]:
     """Yield every mutant of a module; docstrings and annotations stay."""
-    text = path.read_text("utf-8")
-    tree = ast.parse(text)
-    for node, kind, changed in _changes(tree):
-        before, after = ast.unparse(node), ast.unparse(changed) if changed is not None else "pass"
-        lines = text.splitlines(keepends=True)
-        line = getattr(node, "lineno", 0)
-        start = _offset(lines, line, getattr(node, "col_offset", 0))
-        stop = _offset(lines, getattr(node, "end_lineno", 0) or line, getattr(node, "end_col_offset", 0) or 0)
-        data = text.encode()
-        replaced = after if isinstance(node, ast.stmt) else f"({after})"
-        source = (data[:start] + replaced.encode() + data[stop:]).decode()
-        try:
-            ast.parse(source)
-        except SyntaxError:  # inside of an f-string, for example
-            continue
-        yield Mutant(path, line, kind, source, before, after)
+    for node, kind, changed in _changes(ast.parse(path.read_bytes())):
+        yield Mutant(path, kind, node, changed)
 
 
-def _offset(lines: list[str], line: int, column: int) -> int:
-    """Return the offset in bytes of a place of `ast`, which counts columns in bytes too."""
-    return sum(len(each.encode()) for each in lines[: line - 1]) + column
-
-
-def _changes(tree: ast.Module) -> Iterator[tuple[ast.AST, str, ast.AST | None]]:
-    """Yield nodes, the kind of change, and what each becomes (``None``: nothing)."""
+def _changes(tree: ast.Module) -> Iterator[tuple[ast.expr | ast.stmt, str, ast.expr | ast.stmt]]:
+    """Yield nodes, the kind of change, and what each becomes."""
     for node in _code(tree):
         if isinstance(node, ast.Compare) and type(node.ops[0]) in _OPPOSITES:
             changed = deepcopy(node)
@@ -135,9 +108,9 @@ def _changes(tree: ast.Module) -> Iterator[tuple[ast.AST, str, ast.AST | None]]:
         elif isinstance(node, ast.Return) and node.value is not None and not _is_none(node.value):
             yield node, "result", ast.Return(ast.Constant(None))
         elif isinstance(node, ast.Raise) and node.exc is not None:
-            yield node, "raise", None
+            yield node, "raise", ast.Pass()
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-            yield node, "call", None
+            yield node, "call", ast.Pass()
         elif (
             isinstance(node, ast.Call)
             and len(node.args) > 1
@@ -177,63 +150,112 @@ def _expressions(node: ast.AST) -> Iterator[ast.AST]:
                 yield from _expressions(child)
 
 
-def copied(folder: Path) -> Path:
-    """Copy what tests need of the tree."""
-    for name in ("src", "tests", "benchmarks", "docs"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "results"))
-    shutil.copy(ROOT / "pyproject.toml", folder)
-    return folder
+class Tests:
+    """Which tests enter each line, and the seconds of each: a plugin of pytest that measures, and what it wrote."""
+
+    def __init__(self, folder: Path) -> None:
+        from coverage import Coverage
+
+        self.coverage = Coverage(data_file=str(folder / "lines"), source=[str(PACKAGE)])
+        self._times = folder / "times"
+        self.seconds: dict[str, float] = json.loads(self._times.read_text()) if self._times.exists() else {}
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        """Measure one test."""
+        self.coverage.switch_context(item.nodeid)
+        started = time.perf_counter()
+        result = yield
+        self.seconds[item.nodeid] = time.perf_counter() - started
+        return result
+
+    def pytest_sessionfinish(self) -> None:
+        """Write what was measured."""
+        self.coverage.stop()
+        self.coverage.save()
+        self._times.write_text(json.dumps(self.seconds))
+
+    def entering(self, mutant: Mutant) -> list[str]:
+        """Return tests that enter the statement of a mutant, those of its module and room first, for `SECONDS`."""
+        by_line = self.coverage.get_data().contexts_by_lineno(str(mutant.path))
+        found = {test for line in _statement(mutant) for test in by_line.get(line, ()) if test in self.seconds}
+        room, module = f"unit/{mutant.path.relative_to(PACKAGE).parts[0]}/", f"test_{mutant.path.stem}.py"
+        chosen: list[str] = []
+        total = 0.0
+        for test in sorted(found, key=lambda t: (module not in t, room not in t, self.seconds[t])):
+            total += self.seconds[test]
+            if total < SECONDS or not chosen:
+                chosen.append(test)
+        return chosen
 
 
-def tests_of(module: Path) -> Iterator[list[str]]:
-    """Yield arguments of pytest for a module: those that name it, where most mutants die, all of its room, others."""
-    room = module.parts[0]
-    units = ROOT / "tests" / "unit"
-    yield [f"src/chunkmill/{module}", *_naming(module.stem, units / room)]
-    yield [f"tests/unit/{room}"]
-    if room in CONTRACTS:
-        yield CONTRACTS[room]
-    package = ".".join(["chunkmill", *module.parts[:-1]])
-    imported = rf"{package}(\.{module.stem}| import .*\b{module.stem})"
-    if importing := [each for each in _naming(imported, units) if not each.startswith(f"tests/unit/{room}/")]:
-        yield importing
+def pytest_configure(config: pytest.Config) -> None:
+    """Measure which tests enter which lines, where pytest has this module as its plugin."""
+    tests = Tests(Path(os.environ["MUTANTS"]))
+    tests.coverage.start()
+    config.pluginmanager.register(tests)
 
 
-def _naming(name: str, folder: Path) -> list[str]:
-    """Return the files of tests in a folder that name a module, which is a pattern."""
-    found = re.compile(rf"\b{name}\b")
-    tests = sorted(folder.rglob("test_*.py"))
-    return [str(path.relative_to(ROOT)) for path in tests if found.search(f"{path.stem[5:]} {path.read_text('utf-8')}")]
+def _statement(mutant: Mutant) -> range:
+    """Return the lines of the innermost statement that has a mutant; of a compound one those before its body."""
+    line = mutant.node.lineno
+    found = range(line, line + 1)
+    for node in ast.walk(ast.parse(mutant.path.read_bytes())):
+        if isinstance(node, ast.stmt):
+            body = getattr(node, "body", None)
+            lines = range(node.lineno, max(body[0].lineno, node.lineno + 1) if body else (node.end_lineno or 0) + 1)
+            if line in lines:  # the innermost is walked last
+                found = lines
+    return found
 
 
-def run(mutant: Mutant, tree: Path) -> str:
-    """Return ``killed``, ``survived``, or ``out of time``."""
-    place = tree / mutant.path.relative_to(ROOT)
-    original = place.read_text("utf-8")
-    place.write_text(mutant.source, "utf-8")
+def _applied(mutant: Mutant) -> bool:
+    """Change the functions of a module in memory; False where variables that a function closes over would differ."""
     try:
-        for arguments in tests_of(mutant.path.relative_to(ROOT / "src" / "chunkmill")):
-            verdict = _tested(arguments, tree)
-            if verdict != "survived":
-                return verdict
-        return "survived"
-    finally:
-        place.write_text(original, "utf-8")
+        changed = _functions(compile(mutant.source(), mutant.path, "exec"))
+    except SyntaxError:  # inside of an f-string, for example
+        return False
+    for each in gc.get_objects():
+        if isinstance(each, FunctionType) and each.__code__.co_filename == str(mutant.path):
+            code = changed.get((each.__code__.co_qualname, each.__code__.co_firstlineno), each.__code__)
+            if code.co_freevars != each.__code__.co_freevars:
+                return False
+            each.__code__ = code
+    return True
 
 
-def _tested(arguments: list[str], tree: Path) -> str:
-    environment = os.environ | {"PYTHONPATH": str(tree / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not slow", *arguments]
-    try:
-        done = subprocess.run(
-            ["bash", "-c", f'ulimit -t {SECONDS}; exec "$@"', "tests", *command],
-            cwd=tree, env=environment, capture_output=True, timeout=MAX_WAIT, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
+def _functions(code: CodeType) -> dict[tuple[str, int], CodeType]:
+    """Return the code of all functions within another code, by name and line."""
+    found: dict[tuple[str, int], CodeType] = {}
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            found |= {(each.co_qualname, each.co_firstlineno): each, **_functions(each)}
+    return found
+
+
+def run(mutant: Mutant, tests: list[str], folder: str) -> str:
+    """Return ``killed``, ``survived``, ``not entered``, ``out of time``, or ``not applied``, by a child."""
+    if not tests:
+        return "not entered"
+    child = os.fork()
+    if not child:
+        os.setpgid(0, 0)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.dup2(1, 2)
+        resource.setrlimit(resource.RLIMIT_CPU, (4 * SECONDS, 4 * SECONDS))
+        signal.alarm(10 * SECONDS)
+        verdict = 1
+        try:
+            options = ["-x", "-q", "-p", "no:cacheprovider", "--assert=plain", f"--basetemp={folder}/files"]
+            verdict = int(pytest.main([*options, *tests])) if _applied(mutant) else _NOT_APPLIED
+        finally:
+            os._exit(verdict)
+    status = os.waitpid(child, 0)[1]
+    with suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)  # what it started
+    if os.WIFSIGNALED(status):
         return "out of time"
-    if done.returncode in {-signal.SIGXCPU, -signal.SIGKILL}:
-        return "out of time"
-    return "survived" if done.returncode in {0, _NOTHING} else "killed"
+    return {0: "survived", _NOT_APPLIED: "not applied"}.get(os.WEXITSTATUS(status), "killed")
 
 
 def main() -> None:
@@ -241,30 +263,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--number", type=int, default=5)
-    parser.add_argument("--room", default="", help="a folder of src/chunkmill; by default any that has unit tests")
+    parser.add_argument("--room", default="", help="a folder of src/chunkmill; by default any")
     options = parser.parse_args()
-    package = ROOT / "src" / "chunkmill"
-    modules = [
-        path
-        for path in sorted(package.rglob(f"{options.room or '*'}/**/*.py"))
-        if (ROOT / "tests" / "unit" / path.relative_to(package).parts[0]).is_dir()
-    ]
-    chosen = random.Random(options.seed)
+    counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        tree = copied(Path(folder))
-        counts: dict[str, int] = {}
-        while sum(counts.values()) < options.number:
-            mutants = list(mutants_of(chosen.choice(modules)))
-            if not mutants:
-                continue
-            mutant = chosen.choice(mutants)
-            verdict = run(mutant, tree)
-            module = mutant.path.relative_to(package).as_posix()
-            reason = HARMLESS.get((module, mutant.before), "") if verdict == "survived" else ""
+        environment = os.environ | {"MUTANTS": folder, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), *sys.path])}
+        subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "mutants", *TESTS], cwd=ROOT, env=environment, check=True
+        )
+        tests = Tests(Path(folder))
+        tests.coverage.load()
+        for name in ["distributed", "zarr", *(m.name for m in pkgutil.walk_packages([str(PACKAGE)], "chunkmill."))]:
+            importlib.import_module(name)  # once for all children
+        paths = sorted(PACKAGE.rglob(f"{options.room or '*'}/**/*.py"))
+        mutants = [mutant for path in paths for mutant in mutants_of(path)]
+        for mutant in random.Random(options.seed).sample(mutants, options.number):
+            verdict = run(mutant, tests.entering(mutant), folder)
+            module = mutant.path.relative_to(PACKAGE).as_posix()
+            before, after = mutant.texts
+            reason = HARMLESS.get((module, before), "") if verdict == "survived" else ""
             verdict = "harmless" if reason else verdict
-            counts[verdict] = counts.get(verdict, 0) + 1
-            where = f"{module}:{mutant.line} ({mutant.kind})"
-            print(f"{verdict:11} {where}: {mutant.before!r} -> {mutant.after!r}", reason, flush=True)
+            counts[verdict] += 1
+            if verdict != "killed":
+                where = f"{module}:{mutant.node.lineno} ({mutant.kind})"
+                print(f"{verdict:11} {where}: {before!r} -> {after!r}", reason, flush=True)
         print(", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items())))
 
 
