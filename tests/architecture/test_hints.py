@@ -31,7 +31,7 @@ ARGUMENTS_OF_OTHERS = {
 }  # fmt: skip
 FUNCTIONS_OF_OTHERS = {
     "slice", "len", "load", "persist", "compute", "to_thread", "filled", "astype", "open_dataset", "drop_vars", "sel",
-    "reset_index", "to_dataset", "rename", "isin", "within",
+    "reset_index", "to_dataset", "rename", "isin", "within", "decode_cf",
 }  # fmt: skip
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 import reprlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -75,19 +77,7 @@ def describe_variable(
         if isinstance(asked.get(key), Mapping):
             asked[key] = _lengths(variable, key) | dict(asked[key])
     variable.encoding = _kept(own, asked) | asked
-    _check_markers(name, variable, url)
-    try:
-        with np.errstate(all="ignore"):  # what becomes other numbers is refused
-            encoded = _described(documents_format, name, variable, url)
-    except ENCODING_FAULTS as error:
-        if isinstance(error, ChunkmillError):
-            raise
-        raise DatasetError(
-            variable=name,
-            url=url,
-            reason=f"xarray cannot encode it{applied(variable.encoding | variable.attrs)}: {error}",
-            hint=f"convert the values first, or leave them out with drop_vars({name!r})",
-        ) from error
+    encoded = _encoded(documents_format, name, variable, url)
     encoding = {key: value for key, value in encoded.encoding.items() if key not in _IGNORED}
     if encoding.get("_FillValue", 0) is None:  # no marker, not even NaN; xarray's coders leave the key in the encoding
         del encoding["_FillValue"]
@@ -109,6 +99,30 @@ def describe_variable(
         metadata = _describe(documents_format, name, encoded, asked_for, url=url)
     is_encoded = encoded.dtype.kind == "O" or encoded._data is not variable._data  # noqa: SLF001 - `data` would read it
     return NewVariable(metadata, storage.get("write_empty_chunks"), is_encoded)
+
+
+def _encoded(documents_format: Format, name: str, variable: Variable, url: str) -> Variable:
+    """Return a variable as `_described` does; `DatasetError` where it, or its markers, cannot be encoded."""
+    for holder, key in product((variable.encoding, variable.attrs), ("_FillValue", "missing_value")):
+        if isinstance(holder.get(key), (np.ndarray, list)) and np.size(holder[key]) == 1:  # as netCDF has them
+            holder[key] = np.ravel(holder[key])[0]
+    with suppress(TypeError):  # no dtype of numpy: said below
+        if (wanted := np.dtype(variable.encoding.get("dtype", variable.dtype))).kind in "iufb":
+            _check_markers(name, variable, wanted, url)
+    try:
+        with np.errstate(all="ignore"):  # what becomes other numbers is refused
+            encoded = _described(documents_format, name, variable, url)
+        _check_markers(name, variable, encoded.dtype, url)
+    except ENCODING_FAULTS as error:
+        if isinstance(error, ChunkmillError):
+            raise
+        raise DatasetError(
+            variable=name,
+            url=url,
+            reason=f"xarray cannot encode it{applied(variable.encoding | variable.attrs)}: {error}",
+            hint=f"convert the values first, or leave them out with drop_vars({name!r})",
+        ) from error
+    return encoded
 
 
 def _kept(own: Mapping[Any, Any], asked: Mapping[str, Any]) -> dict[Any, Any]:
@@ -226,25 +240,21 @@ def _text_dtype(variable: Variable, wanted: Any) -> Any:
     return wide if wide.itemsize > stored.itemsize else wanted
 
 
-def _check_markers(name: str, variable: Variable, url: str) -> None:
-    """Raise `DatasetError` where the dtype that is stored does not hold the marker of missing elements."""
-    encoding = variable.encoding
-    wanted = encoding.get("dtype", variable.dtype)
-    try:
-        dtype = np.dtype(wanted)
-    except TypeError:  # xarray says why
-        return
-    if dtype.kind not in "iuf" or "_Unsigned" in encoding or "_Unsigned" in variable.attrs:
+def _check_markers(name: str, variable: Variable, dtype: np.dtype[Any], url: str) -> None:
+    """Raise `DatasetError` where elements of `dtype` cannot equal the marker of missing ones."""
+    if "_Unsigned" in variable.encoding or "_Unsigned" in variable.attrs:
         return
     for key in ("_FillValue", "missing_value"):
-        value = encoding.get(key, variable.attrs.get(key))
-        try:
-            _ = None if value is None else as_dtype(value, dtype)
-        except UnsupportedFeature as error:
-            limits = np.iinfo(dtype) if dtype.kind in "iu" else np.finfo(dtype)
-            reason = f"{key}={value!r}: {error.feature}, whose range is {limits.min} to {limits.max}"
-            hint = "give a number of this range, or another dtype, in encoding="
-            raise DatasetError(variable=name, url=url, reason=reason, hint=hint) from None
+        for where, value in (("encoding", variable.encoding.get(key)), ("attrs", variable.attrs.get(key))):
+            try:
+                if value is not None:
+                    as_dtype(value, dtype)
+            except UnsupportedFeature as error:
+                limits = np.iinfo(dtype) if dtype.kind in "iu" else np.finfo(dtype) if dtype.kind == "f" else None
+                reason = f"{key}={value!r}: {error.feature}"
+                reason += f", whose range is {limits.min} to {limits.max}" if limits else ""
+                hint = f"give another {key}, or none, in its {where}, or another dtype in encoding="
+                raise DatasetError(variable=name, url=url, reason=reason, hint=hint) from None
 
 
 def _describe(

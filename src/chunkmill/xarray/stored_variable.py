@@ -6,6 +6,7 @@ anything is written (P1). Not here: new arrays (`chunkmill.xarray.new_variable`)
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ _UNITS = re.compile(r"encoding\['units'\] to '([^']*)'")
 _N_SHOWN = 3
 _FLOAT_TIMES = np.timedelta64(10, "us")  # a hundred times the rounding of hourly times since 1850 as float64 days
 _PACKING = {"scale_factor", "add_offset"}
+_RAW = {"_FillValue", "_Unsigned", "missing_value", *_PACKING}
 _STORAGE = {"chunks", "preferred_chunks", "shards", "compressors", "filters", "serializer", "fill_value"}
 
 
@@ -77,7 +79,7 @@ class StoredVariable:
         Raises
         ------
         DatasetError
-            The store holds times, and `like` numbers that do not say the same units.
+            `like` holds numbers that mean others in the store, by their units, packing or markers.
         """
         variable = open_variable(name, array)
         nothing = np.full((1,) * array.ndim, scalar_of(None, array.dtype), array.dtype)  # decoding would read the first
@@ -303,19 +305,34 @@ def _shown(value: Any) -> str:
 def _decoding(name: str, stored: Variable, like: Variable, url: str) -> dict[str, Any]:
     """Return the options that decode `stored` to values comparable with `like`, which may be decoded or not."""
     units = stored.attrs.get("units")
+    is_time = isinstance(units, str) and "since" in units
+    is_duration = str(stored.attrs.get("dtype")).startswith("timedelta64")
     decoding: dict[str, Any] = {}
+    meaning: set[str] = set()
     if like.dtype.kind == "m":
         decoding["decode_timedelta"] = True
-    elif like.dtype.kind == "O" and isinstance(units, str) and "since" in units:  # dates of cftime, in any calendar
+    elif like.dtype.kind == "O" and is_time:  # dates of cftime, in any calendar
         decoding["decode_times"] = coders.CFDatetimeCoder(use_cftime=True)
-    elif like.dtype.kind in "iuf" and isinstance(units, str) and "since" in units:
-        if like.attrs.get("units") != units:
-            reason = f"the store holds times in {units!r}, got {like.dtype} with units {like.attrs.get('units')!r}"
-            raise DatasetError(variable=name, url=url, reason=reason, hint="pass times, or numbers in these units")
-        decoding["decode_times"] = False
-    if {"scale_factor", "add_offset", "_FillValue", "missing_value"} & like.attrs.keys():
-        decoding["mask_and_scale"] = False  # opened without decoding: its numbers are those of the store
+    elif like.dtype.kind in "iuf" and (is_time or is_duration):
+        decoding |= {"decode_times": False, "decode_timedelta": False}
+        meaning = {"units", "calendar"}
+    if _RAW & like.attrs.keys():  # opened without decoding
+        decoding["mask_and_scale"] = False
+        meaning |= _RAW
+    pairs = ((key, *(_plain(key, each.attrs.get(key)) for each in (stored, like))) for key in sorted(meaning))
+    if other := [f"{key}={own!r} in the store, {its!r} here" for key, own, its in pairs if own != its]:
+        reason = f"its numbers mean others in the store: {', '.join(other)}"
+        hint = "pass times, and decoded values, as xr.decode_cf(ds) makes them"
+        raise DatasetError(variable=name, url=url, reason=reason, hint=hint)
     return decoding
+
+
+def _plain(key: str, value: Any) -> Any:
+    """Return an attribute as Python's value, of one element as a scalar; none equals NaN."""
+    if key == "calendar":
+        return {None: "standard", "gregorian": "standard"}.get(value, value)
+    plain = value.item() if np.size(value) == 1 and isinstance(value, (np.ndarray, np.generic)) else value
+    return None if isinstance(plain, float) and math.isnan(plain) else plain
 
 
 def match_dims(name: str, variable: Variable, stored: StoredVariable) -> Variable:

@@ -114,7 +114,11 @@ def test_units_that_do_not_fit_are_an_error_that_names_those_that_do(store):
         (np.array([b"ab", b"b"]), np.array([b"a", b"bcd"]), r"\|S2: .*3 characters, as \"b'bcd'\" has, in"),
         (np.array(["a", "b"]), np.array([1, 2]), r"the store holds str, got \d of int"),
         (np.array([True, False]), np.array([2, 3]), r"bool: \d would read as True"),
-        (np.array(["2000"], "M8[ns]"), np.array([1, 2]), "holds times in 'days since 2000-01-01"),
+        (
+            np.array(["2000"], "M8[ns]"),
+            np.array([1, 2]),
+            "units='days since 2000-01-01 00:00:00' in the store, None here; pass times",
+        ),
     ],
 )
 @pytest.mark.filterwarnings("ignore")  # numpy's, of casts in dask's tasks
@@ -165,14 +169,32 @@ def test_values_that_the_store_can_hold(stored, given, encoding):
             np.testing.assert_array_equal(back, given)
 
 
-def test_data_opened_without_decoding_go_back_as_they_are(store):
-    encoding = {"v": {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -1}}
-    write_dataset(series(), store, encoding=encoding)
-    raw = read(store, decode_cf=False).isel(time=slice(0, 2)).load()
-    raw = raw.assign_coords(time=raw.time + 5)
-    write_dataset(raw, store, append_dim="time")
-    np.testing.assert_array_equal(read(store).v[5:], read(store).v[:2])
-    assert read(store).time[-1] == np.datetime64("2000-01-07")
+UNDECODED = {
+    "packed": (np.array([1.5, np.nan]), {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -1}, [4, -1]),
+    "unsigned": (np.array([200.0, np.nan]), {"dtype": "i1", "_Unsigned": "true", "_FillValue": -1}, [-56, -1]),
+    "times": (np.array(["2000-01-01"], "M8[ns]"), {"units": "hours since 1999-12-31"}, [30, 24]),
+    "durations": (np.array([3, 24], "m8[h]").astype("m8[ns]"), {"units": "hours"}, [30, 24]),
+    "NaN": (np.array([1.5, np.nan], "f4"), {}, [2.0, np.nan]),
+}
+
+
+@cases("case", UNDECODED)
+def test_data_opened_without_decoding_go_back_as_they_are(case):
+    stored, encoding, elements = UNDECODED[case]
+    write_dataset(xr.Dataset({"a": ("x", stored, {}, encoding)}), store := MemoryStore(), format="zarr2")
+    raw = read(store, decode_cf=False).load()
+    a = xr.Dataset({"a": ("x", np.array(elements, raw.a.dtype), raw.a.attrs)})
+    write_dataset(a, store, append_dim="x")
+    write_dataset(a, alone := MemoryStore())  # a new array too
+    for each in (read(store, decode_cf=False).a[len(stored) :], read(alone, decode_cf=False).a):
+        np.testing.assert_array_equal(each, elements)
+    for key in raw.a.attrs.keys() - {"dtype"}:  # the same numbers, which mean others: of another file, for example
+        if case != "NaN":
+            other = a.assign(a=a.a.assign_attrs({key: 7 if key != "units" else "days"}))
+            with pytest.raises(
+                DatasetError, match=f"'a'.*{key}=.* in the store, .* here.*pass times, and decoded values"
+            ):
+                write_dataset(other, store, append_dim="x")
 
 
 def test_coordinates_that_differ_are_an_error_that_shows_them(store):

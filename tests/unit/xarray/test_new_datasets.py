@@ -239,6 +239,9 @@ NOT_HELD = {
     "marker out of range": ([1.0], {"dtype": "i2", "_FillValue": 70000}, "range is -32768 to 32767"),
     "marker of fractions": ([1.0], {"dtype": "i2", "_FillValue": 0.5}, "0.5 does not fit int16"),
     "marker NaN": ([1.0], {"dtype": "i2", "missing_value": np.nan}, "nan does not fit int16"),
+    "marker NaN of bool": ([True], {"_FillValue": np.nan}, "nan does not fit bool .*or none, in its encoding"),
+    "marker NaN of text": (["a", "nan"], {"_FillValue": np.nan}, "_FillValue=nan: float among strings"),
+    "marker of times": (np.array(["2000-01-02"], "M8[ns]"), {"_FillValue": 1.5}, "1.5 does not fit int64"),
     "two markers": ([1.0], {"dtype": "i2", "missing_value": -9, "_FillValue": -8}, "conflicting"),
     "no dtype": ([1.0], {"dtype": "nope"}, "not understood"),
     "no number": ([1.0], {"dtype": "i2", "scale_factor": "a"}, "xarray cannot encode it by .*scale_factor="),
@@ -255,6 +258,19 @@ def test_what_an_encoding_does_not_hold_is_refused(values, encoding, said):
     for given in (ds, ds.chunk(x=1)):
         with pytest.raises(DatasetError, match=rf"'v'.*{said}"):
             write_dataset(given, MemoryStore(), encoding={"v": encoding})
+
+
+def test_markers_of_one_element_are_scalars():
+    """As netCDF's libraries may return them."""
+    ds = xr.Dataset({"v": ("x", np.array([1, 2], "i2"), {"_FillValue": np.array([2], "i2"), "missing_value": [2]})})
+    write_dataset(ds, store := MemoryStore())
+    np.testing.assert_array_equal(read(store).v, [1, np.nan])
+
+
+def test_no_marker_in_the_encoding_does_not_hide_that_of_the_attributes():
+    ds = xr.Dataset({"v": ("x", np.arange(3, dtype="i2"), {"_FillValue": np.nan})})  # would be stored as 0
+    with pytest.raises(DatasetError, match=r"'v'.*_FillValue=nan: nan does not fit int16.*in its attrs"):
+        write_dataset(ds, MemoryStore(), encoding={"v": {"_FillValue": None}})
 
 
 @cases("sample", ["a", b"a", 1, 1.5])
