@@ -11,7 +11,7 @@ import reprlib
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from math import isfinite, isnan
+from math import inf, isfinite
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, cast
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
@@ -202,11 +202,8 @@ def _is_deep(value: bytes) -> bool:
     """Return whether JSON text has more lists and objects in one another than are read."""
     brackets = _BETWEEN_BRACKETS.sub(b"", value)
     for _ in range(_MAX_DEPTH):
-        inner = brackets.replace(b"[]", b"").replace(b"{}", b"")
-        if inner in (b"", brackets):  # all is closed, or never will be
-            return False
-        brackets = inner
-    return True
+        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+    return b"[]" in brackets or b"{}" in brackets  # not where all is closed, nor where it never will be
 
 
 def is_blank(value: bytes) -> bool:
@@ -280,7 +277,7 @@ def check_attributes(path: str, attributes: Mapping[str, Any] | None) -> None:
 def is_json(value: Any, depth: int = 100) -> bool:
     """Return whether JSON holds `value` as it is, with lists and dicts in one another at most `depth` deep."""
     if isinstance(value, dict):
-        return depth >= 0 and all(isinstance(name, str) and is_json(each, depth - 1) for name, each in value.items())
+        return all(isinstance(name, str) for name in value) and is_json(list(value.values()), depth)
     if isinstance(value, (list, tuple)):
         return depth >= 0 and all(is_json(each, depth - 1) for each in value)
     return value is None or (isfinite(value) if isinstance(value, float) else isinstance(value, (str, int)))
@@ -289,7 +286,7 @@ def is_json(value: Any, depth: int = 100) -> bool:
 def _spelled_out(value: JSON) -> JSON:
     """Return `value` with floats that JSON cannot hold as strings."""
     if isinstance(value, float) and not isfinite(value):
-        return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        return {inf: "Infinity", -inf: "-Infinity"}.get(value, "NaN")
     if isinstance(value, Mapping):
         return {name: _spelled_out(member) for name, member in value.items()}
     if isinstance(value, (list, tuple)):

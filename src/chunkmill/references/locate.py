@@ -240,15 +240,15 @@ def _check_ranges(
 def _in_blocks(lookup: _Lookup) -> ChunkTable:
     array, layout = lookup.array, lookup.array.write_layout
     sizes = lookup.known_sizes()
-    there = [row for row, size in enumerate(sizes) if size is not None]
+    there = {row: size for row, size in enumerate(sizes) if size is not None}
     columns: list[tuple[int, int, int, int]] = []
     inline: list[tuple[int, bytes]] = []
-    for row, header in zip(there, _headers(lookup, there), strict=True):
+    for (row, size), header in zip(there.items(), _headers(lookup, list(there)), strict=True):
         coords, number = lookup.coords[row], int(lookup.numbers[row])
         with chunk_step(array, layout, coords, "n5_block"):
             shape, offset = parse_header(header, layout.spec(coords).shape)
         if shape == layout.spec(coords).shape:
-            columns.append((number, number, offset, (sizes[row] or 0) - offset))
+            columns.append((number, number, offset, size - offset))
         else:
             inline.append((number, _padded(lookup, row)))
     numbers, chunks, offsets, lengths = np.array(columns, np.int64).reshape(-1, 4).T

@@ -27,8 +27,8 @@ from chunkmill.display.report import ReportMixin, format_bytes
 from chunkmill.errors import MetadataError, StoreError, UnsupportedFeature
 from chunkmill.formats.base import Format
 from chunkmill.formats.cf_fill_value import decode_fill_value
+from chunkmill.formats.references.chunk_numbers import ArrayKeys
 from chunkmill.formats.registry import get_format
-from chunkmill.model.grid import Shape
 from chunkmill.model.metadata import ArrayMetadata, GroupMetadata, NamedConfig, inner_layout
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.model.references import ReferenceSet
@@ -37,7 +37,7 @@ from chunkmill.nodes.api import NodeLocation, open_source
 from chunkmill.nodes.documents import join_path
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
 from chunkmill.references.files import Repository, SetFile, set_target
-from chunkmill.references.locate import ChunkTable, Column, Container, ReferencedArray, key_of, locate_references
+from chunkmill.references.locate import ChunkTable, Container, ReferencedArray, key_of, locate_references
 from chunkmill.stores.base import Store
 
 _ROWS = 1 << 20  # references added at a time
@@ -213,7 +213,7 @@ def write_set(
     builder.add_many_data(list(documents), list(documents.values()))
     for at, metadata in described.items():
         url_ids, located[at] = _with_urls(urls, referenced[at].array, located[at])
-        _add_chunks(builder, metadata, documents_format.chunk_prefix(at), url_ids, located[at])
+        _add_chunks(builder, metadata, at, url_ids, located[at])
     built = builder.build()
     file.write(ReferenceSet(urls, built.tables, built.named, built.blob), replaces=replaces)
     tables = located.values()
@@ -242,23 +242,16 @@ def write_set(
 def _add_chunks(
     builder: ReferenceBuilder,
     metadata: ArrayMetadata,
-    prefix: str,
+    path: str,
     url_ids: NDArray[np.int64],
     table: ChunkTable,
 ) -> None:
-    grid_shape, encoding = metadata.chunk_grid.grid_shape, metadata.chunk_keys
-    if table.inline:
-        numbers = np.array([number for number, _ in table.inline])
-        keys = [prefix + encoding.encode(tuple(coords)) for coords in _coords(numbers, grid_shape).tolist()]
-        builder.add_many_data(keys, [data for _, data in table.inline])
+    array = ArrayKeys(path, metadata.chunk_grid.grid_shape, metadata.chunk_keys)
+    builder.add_many_data([array.key(number) for number, _ in table.inline], [data for _, data in table.inline])
     for first in range(0, len(table), _ROWS):
         rows = slice(first, first + _ROWS)
-        columns = url_ids[rows], table.offsets[rows], table.lengths[rows]
-        if grid_shape:
-            coords = _coords(table.chunks[rows], grid_shape)
-            builder.add_table(prefix + encoding.prefix, encoding.separator, coords, *columns)
-        else:
-            builder.add_many([prefix + encoding.encode(())], *columns)
+        coords = array.coords_of(table.chunks[rows])
+        array.add_to(builder, coords, url_ids[rows], table.offsets[rows], table.lengths[rows])
 
 
 def _with_urls(urls: list[str], array: StoredArray, table: ChunkTable) -> tuple[NDArray[np.int64], ChunkTable]:
@@ -308,10 +301,6 @@ def _in_files(
         inline.append((int(table.chunks[row]), data[int(of_row[row])][start : start + int(table.lengths[row])]))
     urls += names
     return ids[of_row][~held], replace(table, offsets=table.offsets + starts[of_row], inline=inline).where(~held)
-
-
-def _coords(numbers: Column, grid_shape: Shape) -> NDArray[np.int64]:
-    return np.stack(np.unravel_index(numbers, grid_shape), axis=-1) if grid_shape else np.zeros((len(numbers), 0), int)
 
 
 _FORMATS = {2: "zarr2", 3: "zarr3"}

@@ -1,11 +1,13 @@
 import json
 import math
+from functools import reduce
 
 import numpy as np
 import pytest
 from support.cases import cases
 
 from chunkmill.errors import MetadataError
+from chunkmill.formats import base
 from chunkmill.formats.base import check_attributes, emit_json, normalize_path, parse_json
 from chunkmill.formats.cf_fill_value import decode_fill_value, encode_fill_value
 
@@ -21,6 +23,22 @@ def test_what_json_has_not_is_spelled_out():
     value = {"a": [math.nan, {"b": (-math.inf, 1.5)}], "c": math.inf}
     with pytest.warns(UserWarning, match="NaN or infinities"):
         assert json.loads(emit_json("zarr.json", value)) == {"a": ["NaN", {"b": ["-Infinity", 1.5]}], "c": "Infinity"}
+
+
+@cases("wrap", [lambda value: [value], lambda value: {"a": value}])
+def test_attributes_are_at_most_100_deep(wrap):
+    value = reduce(lambda value, _: wrap(value), range(100), 1)
+    check_attributes("a", {"a": value})
+    with pytest.raises(MetadataError, match="at most 100 deep"):
+        check_attributes("a", {"a": wrap(value)})
+
+
+def test_few_descriptions_are_kept(monkeypatch):
+    monkeypatch.setattr(base, "_DESCRIBED", {})
+    monkeypatch.setattr(base, "_MAX_DESCRIBED", 2)
+    for n in range(3):
+        base.described_once(n, lambda: -n)  # noqa: B023
+    assert base._DESCRIBED == {2: -2}
 
 
 def test_attributes_and_paths_of_another_type():

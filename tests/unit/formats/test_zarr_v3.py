@@ -167,6 +167,7 @@ NORMAL = [  # as read, as kept; every codec is in golden stores
     ([codec("numcodecs.astype", encode_dtype="int8", decode_dtype="int32"), "bytes"], "int32",
      [codec("numcodecs.astype", encode_dtype="int8", decode_dtype="int32"), codec("bytes")]),
     (["numcodecs.pcodec"], "int32", [codec("numcodecs.pcodec")]),
+    ([codec("numcodecs.delta", dtype="<i4"), LITTLE], "int32", [codec("numcodecs.delta", dtype="<i4"), LITTLE]),
 ]  # fmt: skip
 
 

@@ -241,6 +241,8 @@ def test_adapt() -> None:
     assert adapted.fill_value == 0
     assert DRAFT.adapt(adapted) == adapted
     assert parse(emitted(adapted)) == adapted
+    default = DRAFT.adapt(array_of_others(codecs=(NamedConfig("bytes"), NamedConfig("gzip"))))
+    assert emitted(default)["codecs"] == [{"type": GZIP, "configuration": {"level": 6}}]
 
 
 def test_adapt_an_n5_dataset() -> None:

@@ -54,7 +54,7 @@ def test_arguments_that_are_wrong(name, value, tmp_path):
 @cases("name", ["a.json", "a.json.gz", "a.json.zst", "a.parq"])
 def test_written_and_read_back(name, tmp_path):
     pytest.importorskip("pyarrow")
-    file = file_at(tmp_path / name)
+    file = file_at(tmp_path / name, record_size=1)
     file.write(references(), replaces=file.check_free(overwrite=False))
     found = in_memory(open_reference_store(tmp_path / name).references)
     assert found.locate(".zgroup").data == b'{"zarr_format": 2}'

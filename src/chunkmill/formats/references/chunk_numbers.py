@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
-from chunkmill.formats.base import check_chunk_shape, check_shape, get_member, parse_json
+from chunkmill.formats.base import MAX_SIZE, check_chunk_shape, check_shape, get_member, parse_json
 from chunkmill.formats.zarr_v3 import parse_chunk_keys
 from chunkmill.model.grid import ChunkCoords, Shape
 from chunkmill.model.metadata import JSON, ChunkKeyEncoding
@@ -96,11 +96,12 @@ class ArrayKeys:
             coords.append(index)
         return self.prefix + self.encoding.encode(tuple(reversed(coords)))
 
-    def coords_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    def coords_of(self, numbers: NDArray[np.integer]) -> NDArray[np.int64]:
         """Return the coords of chunks: shape (rows, axes)."""
-        if not self.grid_shape:
-            return np.zeros((len(numbers), 0), np.int64)
-        return np.stack(np.unravel_index(numbers, self.grid_shape), axis=-1)
+        coords = np.empty((len(numbers), len(self.grid_shape)), np.int64)
+        for axis, n in reversed(list(enumerate(self.grid_shape))):
+            numbers, coords[:, axis] = np.divmod(numbers, n)
+        return coords
 
     def add_to(self, builder: ReferenceBuilder, coords: NDArray[np.int64], *columns: NDArray[Any]) -> None:
         """Add references to chunks: their coords (rows, axes), and their columns as of a `ReferenceTable`."""
@@ -119,9 +120,8 @@ class ArrayKeys:
             own == self.prefix + self.encoding.prefix
             and n_coords == len(self.grid_shape)
             and (n_coords == 1 or separator == self.encoding.separator)
-            and not self.encoding.reverse
         )
-        if not is_own or self.n_chunks >= 2**63:
+        if not is_own:
             return None
         coords = table.coords()
         inside = (coords < np.array(self.grid_shape)).all(axis=1)
@@ -280,4 +280,7 @@ def parse_array_keys(path: str, documents: Mapping[str, bytes]) -> ArrayKeys | N
 def _grid_shape(key: str, shape: JSON, chunk_shape: JSON) -> Shape:
     sizes = check_shape(shape, key=key)
     chunks = check_chunk_shape(chunk_shape, sizes, key=key, field="chunk shape")
-    return tuple(-(-n // chunk) for n, chunk in zip(sizes, chunks, strict=True))
+    grid_shape = tuple(-(-n // chunk) for n, chunk in zip(sizes, chunks, strict=True))
+    if prod(grid_shape) > MAX_SIZE:
+        raise MetadataError(key=key, field="chunk shape", got=chunk_shape, expected="at most 2**63-1 chunks")
+    return grid_shape

@@ -235,7 +235,7 @@ def _across(document: Mapping[str, JSON], name: str, axes: Collection[int]) -> J
         value = value["configuration"]["chunk_shape"]  # parsed before: a regular grid
     elif name != "shape":
         return value
-    return [0 if axis in axes else n for axis, n in enumerate(value)]
+    return [None if axis in axes else n for axis, n in enumerate(value)]
 
 
 def _shown(value: JSON) -> str:
