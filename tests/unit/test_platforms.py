@@ -61,6 +61,7 @@ def test_local_stores_without_posix(tmp_path):
 
 @pytest.mark.slow
 def test_stores_and_jobs_without_posix():
+    pytest.importorskip("obstore")  # of the contracts
     tests = ["tests/contracts/test_stores.py"]
     tests += [f"tests/unit/stores/test_{name}.py" for name in ("local", "directories", "zip", "open", "wrapper")]
     tests += [f"tests/unit/runtime/test_{name}.py" for name in ("cancellation", "stage")]

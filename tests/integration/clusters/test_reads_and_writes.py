@@ -8,11 +8,14 @@ import dask.array as da
 import numcodecs
 import numpy as np
 import pytest
+from support.clusters import cluster_of
 from support.servers import WARNINGS
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, JobError, StoreError
+from chunkmill.runtime.cluster_tasks import machine, sync_other_machines
 from chunkmill.stores.local import LocalStore
+from chunkmill.stores.memory import MemoryStore
 
 pytestmark = [pytest.mark.slow, *WARNINGS]
 
@@ -125,3 +128,59 @@ def test_what_workers_lack_is_named_once_for_all(client, tmp_path):
         cm.convert(tmp_path / "a", tmp_path / "b", format="zarr2", codecs="zstd")
     assert "(so do 1 more)" in str(caught.value)  # both workers, in one line
     assert not (tmp_path / "b").exists()
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Workers of other machines, as which processes take themselves
+
+X = np.arange(1600).reshape(40, 40)
+PRELOAD = """
+import os
+
+from chunkmill.runtime import cluster_tasks as machines
+from chunkmill.stores import local, posix_file
+
+
+def logged(directory):
+    posix_file.sync_file_system(directory)
+    with open({log!r}, "a") as file:
+        file.write(f"{{os.getpid()}}|{{directory}}|{{os.path.exists({document!r})}}\\n")
+
+
+machines.origin = lambda: (f"machine-{{os.getpid()}}", "", "")
+local.sync_file_system = logged
+"""
+"""Lets workers take themselves for processes of other machines, and say when they sync what, and what was there."""
+
+
+def test_each_machine_syncs_before_the_documents_are_published(tmp_path):
+    """The client's `syncfs` reached its own machine alone."""
+    cm.to_store(X, tmp_path / "source.zarr", chunks=(10, 10))
+    document = tmp_path / "target" / "attributes.json"
+    log = tmp_path / "synced"
+
+    def synced():
+        return [line.split("|") for line in log.read_text().splitlines()]
+
+    with cluster_of(2, preload=PRELOAD.format(log=str(log), document=str(document))) as client:
+        cm.convert(tmp_path / "source.zarr", tmp_path / "target", format="n5", chunks=(10, 10))
+        found = synced()
+        assert len({pid for pid, _, _ in found}) == 2, found
+        assert {place for _, place, _ in found} == {str(tmp_path / "target")}
+        assert {was_published for *_, was_published in found} == {"False"}, found
+        np.testing.assert_array_equal(cm.open_array(tmp_path / "target")[...], X)
+        blocks = da.from_array(X, chunks=(10, 40))
+        cm.to_store(blocks, tmp_path / "written", chunks=(10, 10), format="n5", resume=True)
+        resumed = synced()[len(found) :]
+        assert {place for _, place, _ in resumed} == {str(tmp_path / "written")}
+        # workers of one host, of which one is asked
+        cm.to_store(-blocks, tmp_path / "written", chunks=(10, 10), format="n5", mode="w")
+        assert [place for _, place, _ in synced()[len(found) + len(resumed) :]] == [str(tmp_path / "written")]
+        np.testing.assert_array_equal(cm.open_array(tmp_path / "written")[...], -X)
+        # a machine that has no worker any more is named
+        (worker, name), *_ = client.run(machine).items()
+        ran, before = {name: {worker}, "third": {"tcp://gone:1"}}, len(synced())
+        stores = [LocalStore(tmp_path), MemoryStore(), LocalStore(tmp_path / "other")]
+        with pytest.warns(UserWarning, match=r"^convert: what workers wrote to .* that are gone \(tcp://gone:1\) was"):
+            sync_other_machines(stores, client, "convert", ran)
+        assert len(synced()) - before == 2  # of each store that has files

@@ -108,7 +108,7 @@ def test_no_chunk_is_larger_than_the_bound(case):
     assert chunk_bytes(array.stored, array.read_layout) == 4 * 8 * 8
 
 
-LARGE = (1200, 1600)
+LARGE = (600, 1600)
 
 GZIP = {"name": "gzip", "configuration": {"level": 1}}
 START = {
@@ -124,8 +124,8 @@ SOURCES = {
     },
     "N5 with odd ends": {"format": "n5", "chunks": (300, 700), "codecs": [GZIP]},
     "shards": {"chunks": (150, 200), "shards": (600, 800), "codecs": [GZIP]},
-    "shards, index first": {"chunks": (1200, 1600), "codecs": [START]},
-    "fill value": {"format": "zarr2", "chunks": (500, 700), "codecs": "raw", "fill_value": 7},
+    "shards, index first": {"chunks": LARGE, "codecs": [START]},
+    "fill value": {"format": "zarr2", "chunks": (300, 700), "codecs": "raw", "fill_value": 7},
 }
 
 
@@ -226,7 +226,7 @@ def smallest(planned, max_mem=1):
 
 def test_a_shard_in_memory_is_not_asked_for_where_it_is_written_as_it_comes(tmp_path):
     stored({"chunks": (300, 400), "codecs": [GZIP]}, tmp_path / "a")
-    options = {"format": "zarr3", "shards": (1200, 1600), "max_mem": THREAD_OVERHEAD + (4 << 20)}
+    options = {"format": "zarr3", "shards": LARGE, "max_mem": THREAD_OVERHEAD + (4 << 20)}
     plan = cm.plan_convert(tmp_path / "a", tmp_path / "b", **options)
     assert plan.peak_memory_bytes < options["max_mem"]
     with pytest.raises(JobError, match="a shard where its store takes it in one piece"):
@@ -235,7 +235,7 @@ def test_a_shard_in_memory_is_not_asked_for_where_it_is_written_as_it_comes(tmp_
 
 def test_arrays_whose_chunks_stay_are_part_of_a_rechunk_s_memory(tmp_path):
     source = str(tmp_path / "a")
-    for name, chunks in (("large", (1200, 1600)), ("small", (100, 100))):
+    for name, chunks in (("large", LARGE), ("small", (100, 100))):
         array = cm.create_array(source, name, shape=LARGE, dtype="f8", chunks=chunks, codecs="gzip")
         array[...] = np.random.default_rng(0).random(LARGE)
     plan = cm.plan_rechunk(source, tmp_path / "b", chunks={"small": (200, 50)})
@@ -244,7 +244,7 @@ def test_arrays_whose_chunks_stay_are_part_of_a_rechunk_s_memory(tmp_path):
     assert report.bytes_read <= 1.05 * plan.bytes_read
     assert report.bytes_written <= 1.05 * plan.bytes_written
     options = {"chunks": {"small": (200, 50)}}
-    _, plan = smallest(lambda n: cm.plan_rechunk(source, tmp_path / "c", max_mem=n, **options), 16 << 20)
+    _, plan = smallest(lambda n: cm.plan_rechunk(source, tmp_path / "c", max_mem=n, **options), 8 << 20)
     assert plan.peak_memory_bytes > array.nbytes
 
 
@@ -268,7 +268,7 @@ def test_blocks_that_tasks_hold_or_depend_on_are_counted(tmp_path, job):
 
 
 def test_large_chunks_of_the_source_are_part_of_a_pyramid_s_memory(tmp_path):
-    stored({"chunks": (1200, 1600), "codecs": "gzip"}, tmp_path / "a")
+    stored({"chunks": LARGE, "codecs": "gzip"}, tmp_path / "a")
     options = {"chunks": (300, 400), "levels": 2}
     needed, plan = smallest(lambda n: cm.plan_pyramid(tmp_path / "a", tmp_path / "b", max_mem=n, **options))
     peak, _ = peak_of(plan)

@@ -1,5 +1,6 @@
 """Blocks that read stored arrays, by from_store and by Dask's from_array: values, blocks, which keys are requested."""
 
+import copy
 import pickle
 from itertools import pairwise
 
@@ -125,11 +126,15 @@ def test_blocks_that_do_not_fit_are_refused_at_once():
 VALUES = np.arange(48 * 40 * 4).reshape(48, 40, 4)  # in 12 x 10 x 2 chunks
 
 
-@pytest.fixture
-def store():
-    store = FarStore()
-    cm.to_store(da.from_array(VALUES, chunks=(4, 4, 2)), store.below)
+@pytest.fixture(scope="module")
+def written():
+    cm.to_store(da.from_array(VALUES, chunks=(4, 4, 2)), store := MemoryStore())
     return store
+
+
+@pytest.fixture
+def store(written):
+    return FarStore(copy.copy(written))
 
 
 @pytest.fixture

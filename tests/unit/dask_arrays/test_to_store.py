@@ -166,13 +166,13 @@ def test_a_small_chunk_size_setting_never_cuts_a_shard():
 @pytest.mark.parametrize("lock", ["auto", None, False, SerializableLock()], ids=["auto", "none", "false", "given"])
 def test_interleaved_partial_writes_lose_nothing(lock):
     """Each element is a job of its own, and all share one chunk."""
-    array = cm.create_array(MemoryStore(), shape=(64,), dtype="i4", chunks=(64,))
+    array = cm.create_array(MemoryStore(), shape=(24,), dtype="i4", chunks=(24,))
     jobs = [
         cm.store(da.full(1, i + 1, dtype="i4"), array, regions=(slice(i, i + 1),), lock=lock, compute=False)
-        for i in range(64)
+        for i in range(24)
     ]
     dask.compute(*jobs, scheduler="threads", num_workers=8)
-    np.testing.assert_array_equal(array[...], np.arange(64) + 1)
+    np.testing.assert_array_equal(array[...], np.arange(24) + 1)
 
 
 def test_fill_is_not_stored_and_an_old_chunk_is_deleted():
@@ -309,7 +309,7 @@ def test_onto_what_is_read_shifted():
 
 def test_onto_what_is_read_costs_no_walk(monkeypatch):
     """Where the layers tell that each block is made from itself, no task is looked at."""
-    a = stored(np.zeros(1000), (1,))
+    a = stored(np.zeros(200), (1,))
     monkeypatch.setattr("chunkmill.dask_arrays.hazards.convert_legacy_graph", None)
     cm.store(da.where(a.to_dask() > 0, a.to_dask(), 1), a)
     assert (a[...] == 1).all()

@@ -1,4 +1,4 @@
-"""Tasks of a cluster: workers that went away, tasks that end in silence, blocks that it holds, machines that sync."""
+"""Tasks of a cluster: workers that went away, tasks that end in silence, blocks that it holds."""
 
 import threading
 import time
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from distributed import Client, LocalCluster, SchedulerPlugin
-from support.clusters import FakeClient, cluster_of
+from support.clusters import FakeClient
 from support.kills import wait_for
 
 import chunkmill as cm
@@ -174,9 +174,6 @@ def test_paused_workers_are_named_with_their_memory(monkeypatch):
     assert said[-1] == ""
 
 
-X = np.arange(1600).reshape(40, 40)
-
-
 @pytest.mark.parametrize(
     ("store", "ran"),
     [
@@ -186,59 +183,6 @@ X = np.arange(1600).reshape(40, 40)
 )
 def test_nobody_is_asked_in_vain(store, ran):
     sync_other_machines([store], FakeClient(lambda **_: pytest.fail("it was asked")), "convert", ran)
-
-
-PRELOAD = """
-import os
-
-from chunkmill.runtime import cluster_tasks as machines
-from chunkmill.stores import local, posix_file
-
-
-def logged(directory):
-    posix_file.sync_file_system(directory)
-    with open({log!r}, "a") as file:
-        file.write(f"{{os.getpid()}}|{{directory}}|{{os.path.exists({document!r})}}\\n")
-
-
-machines.origin = lambda: (f"machine-{{os.getpid()}}", "", "")
-local.sync_file_system = logged
-"""
-"""Lets workers take themselves for processes of other machines, and say when they sync what, and what was there."""
-
-
-@pytest.mark.slow
-def test_each_machine_syncs_before_the_documents_are_published(tmp_path):
-    """The client's `syncfs` reached its own machine alone."""
-    cm.to_store(X, tmp_path / "source.zarr", chunks=(10, 10))
-    document = tmp_path / "target" / "attributes.json"
-    log = tmp_path / "synced"
-
-    def synced():
-        return [line.split("|") for line in log.read_text().splitlines()]
-
-    with cluster_of(2, preload=PRELOAD.format(log=str(log), document=str(document))) as client:
-        cm.convert(tmp_path / "source.zarr", tmp_path / "target", format="n5", chunks=(10, 10))
-        found = synced()
-        assert len({pid for pid, _, _ in found}) == 2, found
-        assert {place for _, place, _ in found} == {str(tmp_path / "target")}
-        assert {was_published for *_, was_published in found} == {"False"}, found
-        np.testing.assert_array_equal(cm.open_array(tmp_path / "target")[...], X)
-        blocks = da.from_array(X, chunks=(10, 40))
-        cm.to_store(blocks, tmp_path / "written", chunks=(10, 10), format="n5", resume=True)
-        resumed = synced()[len(found) :]
-        assert {place for _, place, _ in resumed} == {str(tmp_path / "written")}
-        # workers of one host, of which one is asked
-        cm.to_store(-blocks, tmp_path / "written", chunks=(10, 10), format="n5", mode="w")
-        assert [place for _, place, _ in synced()[len(found) + len(resumed) :]] == [str(tmp_path / "written")]
-        np.testing.assert_array_equal(cm.open_array(tmp_path / "written")[...], -X)
-        # a machine that has no worker any more is named
-        (worker, name), *_ = client.run(machine).items()
-        ran, before = {name: {worker}, "third": {"tcp://gone:1"}}, len(synced())
-        stores = [LocalStore(tmp_path), MemoryStore(), LocalStore(tmp_path / "other")]
-        with pytest.warns(UserWarning, match=r"^convert: what workers wrote to .* that are gone \(tcp://gone:1\) was"):
-            sync_other_machines(stores, client, "convert", ran)
-        assert len(synced()) - before == 2  # of each store that has files
 
 
 def test_text_of_variable_length_is_refused():

@@ -11,13 +11,14 @@ from support.scripts import run_script
 import chunkmill as cm
 from chunkmill.errors import DatasetError
 from chunkmill.stores.memory import MemoryStore
+from chunkmill.xarray.write import Accessor
 
 DATASET = xr.Dataset(
     {"t": (("time", "x"), np.arange(24.0).reshape(6, 4)), "w": ("x", np.arange(4))}, {"time": np.arange(6)}
 )
 
 
-REGISTERED = "print(type(xarray.Dataset().chunkmill).__name__, type(xarray.DataTree().chunkmill).__name__)"
+REGISTERED = "print(hasattr(xarray.Dataset, 'chunkmill'), hasattr(xarray.DataTree, 'chunkmill'))"
 FOUND_AS_BEFORE = """
 import sys, chunkmill
 waits = lambda: "xarray" in [getattr(finder, "name", "") for finder in sys.meta_path]
@@ -30,7 +31,8 @@ assert (before, waits(), xarray.__spec__.loader is xarray.__loader__) == (True, 
 
 @pytest.mark.parametrize("imports", [FOUND_AS_BEFORE, "import xarray, chunkmill\n"], ids=["chunkmill", "xarray"])
 def test_registered_in_either_order(imports):
-    assert run_script(imports + REGISTERED, PYTHONWARNINGS="error") == "Accessor Accessor"
+    assert run_script(imports + REGISTERED, PYTHONWARNINGS="error") == "True True"
+    assert type(DATASET.chunkmill) is type(xr.DataTree().chunkmill) is Accessor
 
 
 def test_write_and_append():

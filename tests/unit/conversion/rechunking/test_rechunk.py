@@ -356,10 +356,10 @@ def test_a_temporary_file_that_was_lost_is_not_taken_for_absent_chunks(tmp_path)
 @cases("damage", [lambda _: b"", lambda value: value[: len(value) // 2]])
 def test_intermediate_files_that_are_not_as_on_record_are_written_again(tmp_path, kind, damage):
     """Files of another size than is on record failed at every resume."""
-    array, values = make(str(tmp_path / "a.zarr"), shape=(40, 40), chunks=(1, 40), absent=[(0, 0)])
+    array, values = make(str(tmp_path / "a.zarr"), shape=(20, 20), chunks=(1, 20), absent=[(0, 0)])
     store = LocalStore(tmp_path / "b.zarr") if kind == "separate" else MemoryStore()
     store = FarStore(store) if kind == "far" else store
-    arguments = {"chunks": (40, 1), "strategy": "spill"} | ({"temp": tmp_path / "temp"} if kind == "separate" else {})
+    arguments = {"chunks": (20, 1), "strategy": "spill"} | ({"temp": tmp_path / "temp"} if kind == "separate" else {})
     planned = partial(plan_rechunk, max_mem="18 MiB") if kind == "far" else planned_tightly
     files = LocalStore(tmp_path / "temp") if kind == "separate" else store
 
