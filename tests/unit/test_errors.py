@@ -10,6 +10,7 @@ import chunkmill as cm
 from chunkmill.errors import (
     AlignmentError,
     ChunkError,
+    ChunkmillError,
     CodecError,
     JobError,
     MetadataError,
@@ -40,6 +41,7 @@ ERRORS = [
 
 
 def test_every_error_pickles():
+    assert str(ChunkmillError(url="u", n=1)) == "url='u', n=1"
     """With its fields, its text, and as what it is."""
     for error in ERRORS:
         again = pickle.loads(pickle.dumps(error))

@@ -93,6 +93,17 @@ def test_settings_without_dask_are_those_of_dask(tmp_path, monkeypatch, environm
     assert len(section) >= len(environment)
 
 
+def test_what_is_named_may_be_a_file_and_hold_what_cannot_be_read(tmp_path, monkeypatch):
+    (tmp_path / "a.yaml").mkdir()
+    (tmp_path / "b.yaml").write_text("chunkmill: {fsync: true}")
+    for place in (tmp_path, tmp_path / "b.yaml"):
+        monkeypatch.setenv("DASK_CONFIG", str(place))
+        assert read_settings.__wrapped__()["fsync"] is True
+    (tmp_path / "b.yaml").write_text("chunkmill: [")
+    with pytest.raises(ValueError, match=r"b\.yaml' is malformed: "):
+        read_settings.__wrapped__()
+
+
 def test_a_file_that_is_no_mapping_is_refused(tmp_path):
     tmp_path.joinpath("a.yaml").write_text("- chunkmill\n")
     script = "from chunkmill.config import setting\ntry: setting('fsync')\nexcept ValueError as error: print(error)"

@@ -266,8 +266,6 @@ class _Groups(Sequence[Sequence[Any]]):
         return (self._n_groups + self._per_task - 1) // self._per_task
 
     def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
         if not 0 <= index < len(self):
             raise IndexError(index)
         return self._specs[self._start(index) : self._start(index + 1)]

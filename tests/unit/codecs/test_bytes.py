@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from contracts.codec_contract import NUMBERS, contract, pipeline_of, same, spec_of
@@ -88,6 +90,23 @@ def test_a_chunk_that_does_not_fit_its_spec_is_not_encoded():
     for chunk in (np.zeros(3, "i4"), np.zeros(2, "i8"), np.zeros((2, 1), "i4")):
         with pytest.raises(CodecError, match="expected"):
             pipeline.encode(chunk, spec)
+
+
+class Cut:
+    """A filter that loses an element."""
+
+    name = "cut"
+    spec_after = staticmethod(lambda spec: spec)
+    encode = decode = staticmethod(lambda chunk, _: chunk[1:])
+
+
+def test_a_filter_that_loses_an_element_is_an_error():
+    pipeline = replace(pipeline_of(LITTLE, spec := ChunkSpec((3,), np.dtype("i4"), None)), filters=(Cut(),))
+    for each in (pipeline, replace(pipeline, filters=(), serializer=pipeline)):
+        with pytest.raises(CodecError, match=r"^codec .bytes. cannot encode: a chunk of shape \(2,\), expected \(3,\)"):
+            each.encode(np.zeros(3, "i4"), spec)
+    with pytest.raises(CodecError, match=r"decoded to \(2,\) int32, expected \(3,\) int32"):
+        pipeline.decode(bytes(12), spec)
 
 
 def test_a_huge_chunk_is_refused_before_it_is_allocated():

@@ -49,8 +49,10 @@ def built(entries):
     return builder.build()
 
 
-def test_locate_says_what_was_added():
-    references = built({".zgroup": b"{}", "x/0.0": ("a.nc", 8, 100), "x/0.1": ("b.nc",), "x/1.0": (None, 0, 5)})
+@cases("few", [1, 100])
+def test_locate_says_what_was_added(few):
+    with forms(few, 0):
+        references = built({".zgroup": b"{}", "x/0.0": ("a.nc", 8, 100), "x/0.1": ("b.nc",), "x/1.0": (None, 0, 5)})
     assert references.locate(".zgroup") == Reference(None, data=b"{}")
     assert references.locate("x/0.0") == Reference("a.nc", 8, 100)
     assert references.locate("x/0.1") == Reference("b.nc", 0, None)

@@ -1,12 +1,15 @@
 """Nodes of Zarr inside an N5 tree, and of N5 in one of Zarr: opened, drawn, copied and checked as what they are."""
 
+import json
+
 import numpy as np
 import pytest
 from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.errors import NodeNotFound
+from chunkmill.errors import NodeNotFound, StoreError
+from chunkmill.nodes import documents
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.opening import walk
 from chunkmill.nodes.stored_group import documents_of_zarr
@@ -59,6 +62,28 @@ def test_they_are_copied_compared_and_checked(mixed, target):
     assert not cm.verify(mixed, copy).equal
     cm.delete(mixed, "g")
     assert not list(mixed.list_prefix("g/"))
+
+
+class Restless(MemoryStore):
+    """Others change an array before each write to a document."""
+
+    def set_if(self, key, value, version):
+        if key.endswith("zarr.json") and (there := self.get("a/zarr.json")) is not None:
+            about = json.loads(there)
+            about["attributes"]["n"] = about["attributes"].get("n", 0) + 1
+            self.set("a/zarr.json", json.dumps(about).encode())
+        return super().set_if(key, value, version)
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    (lambda store: cm.open_array(store, "a", mode="r+").update_attributes({"b": 1}), "others changed it 12 times"),
+    (cm.consolidate, "nodes were made and deleted below it 12 times"),
+])  # fmt: skip
+def test_documents_that_never_stay_are_an_error(monkeypatch, change, said):
+    monkeypatch.setattr(documents, "_MOST_CONFLICTS", 12)
+    cm.create_group(store := Restless(), format="zarr3").create_array("a", shape=(3,), dtype="i4")
+    with pytest.raises(StoreError, match=said):
+        change(store)
 
 
 def test_documents_are_asked_for_at_once(mixed):

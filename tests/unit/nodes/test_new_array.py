@@ -188,7 +188,9 @@ def test_what_is_given_wins_over_the_array_that_it_is_like():
     assert (plain.shape, plain.dtype) == ((3, 4), np.dtype("i2"))
 
 
-@pytest.mark.parametrize(("options", "missing"), [({}, "shape="), ({"shape": 3}, "dtype=")])
+@pytest.mark.parametrize(
+    ("options", "missing"), [({}, "shape="), ({"shape": 3}, "dtype="), ({"like": [1]}, "like= is list")]
+)
 def test_a_shape_and_a_dtype_are_needed(options, missing):
-    with pytest.raises(TypeError, match=f"^{missing}.*like="):
+    with pytest.raises(TypeError, match=f"^{missing}.*(like=|give an array)"):
         cm.create_array(MemoryStore(), **options)

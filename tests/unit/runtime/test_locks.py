@@ -5,6 +5,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from unittest.mock import Mock
 
 import dask
 import dask.array as da
@@ -104,6 +105,23 @@ def test_threads_that_hold_the_same_store_keys_come_one_after_the_other(array):
         assert not any(pool.map(change, (0, 1, 1)))  # of the chunks of one row
     assert seen == [1, 1, 1]
     assert left(array) == []
+
+
+def test_a_lock_that_others_took_over_is_an_error():
+    array = cm.create_array({}, shape=(8,), dtype="i4", chunks=(4,))
+    with pytest.raises(StoreError, match="its lock was taken over by others"), array.lock():
+        any(map(array.store.delete, left(array)))
+
+
+def test_who_waits_long_for_a_worker_s_lock_is_told_of_whom(monkeypatch, caplog):
+    answers = iter([False, True])
+    monkeypatch.setattr(locks, "Lock", lambda *_, **__: Mock(acquire=lambda **_: next(answers)))
+    lock = locks.ClusterLock(Mock(), "c/0")
+    with lock:
+        assert "waiting for the lock of c/0 for" in caplog.text
+    with pytest.raises(StopIteration):
+        lock.__enter__()
+    assert lock._local.acquire(blocking=False)
 
 
 def test_others_are_waited_for_until_the_time_is_over(array):

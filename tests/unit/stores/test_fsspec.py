@@ -11,6 +11,7 @@ import threading
 import time
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from unittest.mock import Mock
 
 import dask
 import fsspec
@@ -350,6 +351,10 @@ def test_folders_that_another_process_makes_at_the_same_time(monkeypatch):
     assert [store.get(f"own/{i}/k") for i in (0, 1)] == [b"1", b"2"]
     monkeypatch.setattr(Contended, "is_allowed", False)
     with pytest.raises(StoreError, match="PermissionError"):
+        store.set("other/k", b"1")
+    monkeypatch.setattr(Contended, "is_allowed", True)
+    monkeypatch.setattr(Contended, "pipe_file", Mock(side_effect=FileNotFoundError))
+    with pytest.raises(StoreError, match=r"other/k.*cannot write: the place does not exist"):
         store.set("other/k", b"1")
 
 

@@ -322,6 +322,14 @@ def test_a_value_that_others_replace_again_and_again_is_an_error(monkeypatch):
         ObstoreStore(MemoryStore()).get("k")
 
 
+def test_a_place_that_is_not_there_is_not_written_and_has_no_names(monkeypatch):
+    for name in ("put", "list_with_delimiter"):
+        refuse_to(name, FileNotFoundError("404"), monkeypatch)
+    assert ObstoreStore(MemoryStore()).list_dir("a/") == []
+    with pytest.raises(StoreError, match=r"'k'.*cannot write: the place does not exist"):
+        ObstoreStore(MemoryStore()).set("k", b"1")
+
+
 @cases(
     ("answer", "region"), [({"x-amz-bucket-region": "eu-west-1"}, "eu-west-1"), ({}, "us-east-1"), (None, "us-east-1")]
 )

@@ -149,6 +149,8 @@ def test_values_are_stored(below, guard, fenced):
     store.delete("b")
     store.delete("b")
     assert store.get("b") is None
+    store.delete_prefix("a/")
+    assert store.set_if("c", b"3", None)
     assert guard.asked
 
 

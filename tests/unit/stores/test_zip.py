@@ -340,6 +340,21 @@ def test_where_the_bytes_of_a_member_are(path):
             store.locate("new")
 
 
+def test_a_file_that_is_cut_off_or_removed_while_it_is_read(path, monkeypatch):
+    zipped(path, b"value")
+    store = ZipStore(path)
+    assert store == ZipStore(path) != ZipStore(path, "below")
+    monkeypatch.setattr(zip_module, "_read", lambda *_: b"va")
+    with pytest.raises(StoreError, match="expected 5 bytes from 0, got 2: the zip file is truncated"):
+        store.get("k")
+    archive = store._open()
+    member = archive.members()["k"]
+    path.unlink()
+    archive.members()
+    with pytest.raises(FileNotFoundError, match="was removed while it was read"):
+        archive.read(member, 0, 5)
+
+
 def test_a_copy_that_fails_leaves_nothing(path, monkeypatch):
     zipped(path, b"old")
     monkeypatch.setattr(zip_module.shutil, "copyfile", lambda _, partial: 1 // Path(partial).write_bytes(b""))

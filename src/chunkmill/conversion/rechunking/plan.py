@@ -35,6 +35,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from typing import cast
 
 from chunkmill.conversion.rechunking.strategies import (
     LEAST_SLICE,
@@ -84,10 +85,8 @@ class RechunkPlan:
 
     @property
     def files(self) -> ChunkGrid:
-        """The grid of intermediate files."""
-        if self.reads is None:
-            raise ValueError("a direct plan has no intermediate files")
-        return self.reads
+        """The grid of intermediate files, which a direct plan has not."""
+        return cast("ChunkGrid", self.reads)
 
     def sections(self, file: Region) -> Iterator[Overlap]:
         """Yield the sections of the file of a region in order: `coords` are those of the task that reads each."""

@@ -104,9 +104,7 @@ class Slices:
 
     def __init__(self, array: StoredArray, axis: int) -> None:
         self.layout = array.read_layout
-        order = _order(self.layout)
-        if order is None:
-            raise ValueError(f"chunks of {array.path!r} are not raw")
+        order = _order(self.layout) or ()  # of raw chunks, as `sliced_axes` has seen
         self.single, self.axis = frozenset(order[: order.index(axis)]), axis
         self._array, self._strides = array, _strides(self.layout)
         self._chunk_bytes = prod(self.layout.regular.shape) * self._strides[order[-1]]
@@ -352,9 +350,8 @@ def fetched(store: Store, spans: Sequence[ByteSpan | None], at_once: int = _BATC
     if store.is_remote:
         for start in range(0, len(spans), at_once):
             yield from store.get_many(spans[start : start + at_once])
-        return
-    for span in spans:
-        yield None if span is None else store.get(span.key, span.byte_range)
+    else:
+        yield from (None if span is None else store.get(span.key, span.byte_range) for span in spans)
 
 
 def shifted(region: Region, by: Region) -> Region:
