@@ -94,7 +94,7 @@ class Reshape(Configured):
             lengths.append(prod(decoded[axis] for axis in each) if isinstance(each, tuple) else each)
         if -1 in lengths:
             others = prod(length for length in lengths if length != -1)
-            lengths[lengths.index(-1)] = prod(decoded) // others if others else 0
+            lengths[lengths.index(-1)] = prod(decoded) // max(others, 1)
         if prod(lengths) != prod(decoded):
             raise ValueError(f"shape {lengths} has not as many elements as {list(decoded)}")
         self._check_axes(lengths, decoded)

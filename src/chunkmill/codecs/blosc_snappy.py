@@ -81,7 +81,7 @@ def _decompressed(view: memoryview, at: int, size: int, n_streams: int) -> NDArr
 def _unshuffled(raw: NDArray[np.uint8], flags: int, typesize: int) -> NDArray[np.uint8]:
     n_elements = len(raw) // typesize
     whole, rest = raw[: n_elements * typesize], raw[n_elements * typesize :]
-    if flags & _SHUFFLED and typesize > 1:
+    if flags & _SHUFFLED:
         return np.concatenate([whole.reshape(typesize, n_elements).T.reshape(-1), rest])
     if flags & _BIT_SHUFFLED and n_elements % 8 == 0 and n_elements:
         bits = np.unpackbits(whole.reshape(8 * typesize, n_elements // 8), axis=1, bitorder="little")

@@ -110,7 +110,7 @@ def _round_integers(bits: NDArray[Any], keepbits: int, dtype: np.dtype[Any]) -> 
     return result
 
 
-_EXACT_BITS = 32  # a product of two integers of so many bits fits int64
+_WORD = 8  # bytes; a product of two integers of half as many fits int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class ScaleOffset(Configured):
         limits = integer_range(spec.dtype)
         if limits is None:
             with np.errstate(all="ignore"):
-                encoded: NDArray[Any] = ((chunk - offset) * scale).astype(spec.dtype, copy=False)
+                encoded: NDArray[Any] = np.asarray((chunk - offset) * scale, spec.dtype)
                 lost = np.isfinite(chunk) & ~np.isfinite(encoded)
             if lost.any():
                 raise ValueError(f"{chunk[lost].reshape(-1)[0]} scaled is not a finite {spec.dtype}")
@@ -158,7 +158,7 @@ class ScaleOffset(Configured):
         limits = integer_range(spec.dtype)
         if limits is None:
             with np.errstate(all="ignore"):
-                decoded: NDArray[Any] = (chunk / scale + offset).astype(spec.dtype, copy=False)
+                decoded: NDArray[Any] = np.asarray(chunk / scale + offset, spec.dtype)
             return decoded
         wide = _widened(chunk)
         if int(scale) != 1:
@@ -182,8 +182,8 @@ def _zero(dtype: np.dtype[Any]) -> Any:
 
 def _widened(chunk: NDArray[Any]) -> NDArray[Any]:
     """Return integers in which sums and products of two of them are exact: Python's own for those of 64 bits."""
-    narrow = 8 * chunk.dtype.itemsize <= _EXACT_BITS
-    return np.atleast_1d(chunk.astype(np.int64 if narrow else object))  # of no axes, objects would come out bare
+    wide = np.int64 if chunk.dtype.itemsize < _WORD else object  # of no axes, objects would come out bare
+    return np.atleast_1d(chunk.astype(wide))
 
 
 def _narrowed(values: NDArray[Any], limits: tuple[int, int], dtype: np.dtype[Any]) -> NDArray[Any]:

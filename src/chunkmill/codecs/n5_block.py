@@ -54,7 +54,7 @@ def write_header(shape: tuple[int, ...]) -> bytes:
 @lru_cache(maxsize=64)
 def _whole_header(shape: tuple[int, ...]) -> bytes | None:
     """Return the header of a block that is not truncated; ``None`` where no header can state `shape`."""
-    return write_header(shape) if max(shape, default=0) < 1 << 32 else None
+    return write_header(shape) if all(length < 1 << 32 for length in shape) else None
 
 
 def parse_header(data: Buffer, limit: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
@@ -178,8 +178,8 @@ class N5Default(Configured):
     def decode(self, data: Buffer, spec: ChunkSpec) -> NDArray[Any]:
         """Return the chunk: a block that is shorter is followed by fill values, one that is longer is cropped."""
         view = byte_view(data)
-        if bytes(view[:2]) not in {b"", b"\0\0"}:
-            raise ValueError(f"block mode {int.from_bytes(view[:2], 'big')}, expected 0 (default)")
+        if (mode := int.from_bytes(view[:2], "big")) != _DEFAULT:
+            raise ValueError(f"block mode {mode}, expected 0 (default)")
         longest = tuple(max(length, _MAX_LONGER_BYTES) for length in spec.shape)
         turned, offset = parse_header(view, longest[::-1])
         shape = turned[::-1]

@@ -94,7 +94,7 @@ class PackBits(Configured):
         if spec.dtype.kind == "b":
             return raw.view(np.bool).reshape(spec.shape)
         elements: NDArray[Any] = raw.view(with_byte_order(spec.dtype, "little"))
-        return elements.astype(spec.dtype, copy=False).reshape(spec.shape)
+        return np.asarray(elements, spec.dtype).reshape(spec.shape)
 
     def _bits(self, dtype: np.dtype[Any]) -> tuple[int, int]:
         """Return the first and the last bit that is stored."""

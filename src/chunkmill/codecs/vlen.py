@@ -55,7 +55,7 @@ class Vlen(Configured):
         values = self._codec().decode(data)
         listed = values.tolist()
         _check_end(data, len(listed), len("".join(listed).encode()) if self._is_text else sum(map(len, listed)))
-        return values.astype(spec.dtype, copy=False).reshape(spec.shape)  # type: ignore[no-any-return]
+        return np.asarray(values, spec.dtype).reshape(spec.shape)
 
     @property
     def _is_text(self) -> bool:
@@ -76,7 +76,7 @@ def check_count(data: Buffer, expected: int) -> None:
 
 def _objects(chunk: NDArray[Any], spec: ChunkSpec, kind: type) -> NDArray[Any]:
     """Return the elements as a flat object array, each of type `kind`, or empty where numpy's fill stands."""
-    values = np.ascontiguousarray(chunk).reshape(-1).astype(object, copy=False)
+    values = np.asarray(np.ascontiguousarray(chunk).reshape(-1), object)
     empty = spec.fill_value is None  # then None, and the 0 of np.zeros, are what numpy fills with
     for index, value in enumerate(values.tolist()):
         if not isinstance(value, kind) and not (empty and (value is None or (type(value) is int and value == 0))):
@@ -129,7 +129,7 @@ class VlenArray(Configured):
         _check_end(data, values.size, sum(value.nbytes for value in values))
         native = np.dtype(self.dtype).newbyteorder("=")
         for index, value in enumerate(values):
-            values[index] = value.astype(native, copy=False)
+            values[index] = np.asarray(value, native)
         return values.reshape(spec.shape)  # type: ignore[no-any-return]
 
 
@@ -175,4 +175,4 @@ def _unlist(items: Any, spec: ChunkSpec) -> NDArray[Any]:
     out = np.empty(len(values), object)
     for index, value in enumerate(values):  # at once, numpy would take values that are lists for axes
         out[index] = value
-    return out.astype(spec.dtype, copy=False).reshape(spec.shape)
+    return np.asarray(out, spec.dtype).reshape(spec.shape)

@@ -145,7 +145,7 @@ def _promoted(chunk: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     if dtype.kind in "mM":
         return np.ascontiguousarray(chunk).view(np.int64)
     if dtype.kind == "f" or dtype == target:
-        return chunk.astype(target, copy=False)
+        return np.asarray(chunk, target)
     n_bits = 8 * dtype.itemsize
     if n_bits == 8 * target.itemsize:  # unsigned: the same numbers
         if chunk.size and int(chunk.max()) > np.iinfo(target).max:
@@ -160,7 +160,7 @@ def _demoted(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
         return values.view(dtype)
     if dtype.kind == "f" or dtype == values.dtype:
         with np.errstate(all="ignore"):
-            same: NDArray[Any] = values.astype(dtype, copy=False)
+            same: NDArray[Any] = np.asarray(values, dtype)
         return same
     n_bits, info = 8 * dtype.itemsize, np.iinfo(dtype)
     if n_bits == 8 * values.itemsize:

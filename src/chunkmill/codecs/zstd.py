@@ -50,11 +50,11 @@ class Zstd(Compressor, DecompressesInto):
 
     def decode(self, data: Buffer, max_bytes: int, out: NDArray[np.uint8] | None = None) -> Buffer:
         """Decompress one frame or several, whether they state their size or not; into `out` one that is large."""
-        if (size := _stated(data)) > 0:
-            check_claim(size, max_bytes, buffer_size(data), _RATIO)
-        elif size < 0:  # as N5's Java writers stream: the limit is the size, as a rule
+        if (size := _stated(data)) < 0:  # as N5's Java writers stream: the limit is the size, as a rule
             size = max_bytes if max_bytes <= buffer_size(data) * _LIKELY_RATIO else 0
-        if size > 0:
+        else:
+            check_claim(size, max_bytes, buffer_size(data), _RATIO)
+        if size:
             found: Buffer
             try:
                 if size <= _SMALL:

@@ -161,7 +161,7 @@ def float_range(dtype: np.dtype[Any]) -> FloatRange | None:
     >>> float_range(np.dtype("f2")).greatest
     65504.0
     """
-    return _float_range(dtype.newbyteorder("=") if dtype.itemsize > 1 else dtype)
+    return _float_range(to_native(dtype))
 
 
 @cache

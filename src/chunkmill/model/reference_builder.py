@@ -29,7 +29,7 @@ _Piece = tuple[NDArray[np.integer], ...]
 @lru_cache(maxsize=128)
 def _coords_pattern(separator: str, n_coords: int) -> re.Pattern[str]:
     number = "(?:0|[1-9][0-9]{0,17})"  # what int64 holds and what str() would write: so that spelling is undone
-    row = number + (re.escape(separator) + number) * (n_coords - 1)
+    row = number + (re.escape(separator) + number) * (n_coords - 1) if n_coords <= _MAX_COORDS else "(?!)"
     return re.compile(f"(?:{row}\n)*+{row}")
 
 
@@ -38,12 +38,12 @@ def _alike(keys: Sequence[str]) -> tuple[KeyForm, str] | None:
 
     What a large set consists of, and several times faster here than key by key.
     """
-    if (split := split_key(keys[0])) is None:
+    if (split := split_key(next(iter(keys)))) is None:
         return None
     prefix, separator, first = split
     n_coords = first.count(separator) + 1
     text = "\n" + "\n".join(keys)
-    if n_coords > _MAX_COORDS or text.count("\n" + prefix) != len(keys):
+    if text.count("\n" + prefix) != len(keys):
         return None
     text = text.replace("\n" + prefix, "\n")[1:]
     # a key may hold line breaks of its own: as many lines as keys, or it is not what it looks like
@@ -194,7 +194,7 @@ class ReferenceBuilder:
         for row, key in enumerate(keys):
             prefix, separator, text = split_key(key) or ("", ".", "")
             form = prefix, separator, text.count(separator) + 1
-            if form[2] > _MAX_COORDS or not _coords_pattern(*form[1:]).fullmatch(text):
+            if not _coords_pattern(*form[1:]).fullmatch(text):
                 odd.append(row)
             else:
                 forms.setdefault(form, []).append((row, text))
@@ -257,4 +257,4 @@ def _narrow(values: NDArray[np.integer]) -> NDArray[np.integer]:
     if not values.size:
         return values.astype(np.int8)
     lowest = min(int(values.min()), -1 - int(values.max()))  # of a signed dtype that holds the highest, too
-    return values.astype(np.min_scalar_type(lowest), copy=False)
+    return np.asarray(values, np.min_scalar_type(lowest))

@@ -139,7 +139,7 @@ def _is_number(dtype: np.dtype[Any]) -> bool:
 
 
 def _numbers(array: NDArray[Any], dtype: np.dtype[Any]) -> Cast:
-    array = array.astype(widened(array.dtype) or array.dtype, copy=False)
+    array = np.asarray(array, widened(array.dtype))
     if (part := complex_part(dtype)) is not None:
         return array.astype(dtype), _numbers(array.real, part)[1] | _numbers(array.imag, part)[1]
     if array.dtype.kind == "c":

@@ -16,7 +16,8 @@ TestAxes = fixed(
     [(np.arange(4, dtype="u1").reshape(1, 2, 2), "00 02 01 03")],
 )
 TestWhatIsLeft = fixed(
-    [codec("reshape", shape=[2, -1]), LITTLE], [CUBE, np.asfortranarray(CUBE.astype("f4")), np.array([1, 2])]
+    [codec("reshape", shape=[2, -1]), codec("reshape", shape=[-1]), LITTLE],
+    [CUBE, np.asfortranarray(CUBE.astype("f4")), np.array([1, 2])],
 )
 TestSqueeze = fixed(
     [{"name": "zarrs.squeeze"}, codec("transpose", order=[1, 0]), LITTLE],
@@ -26,14 +27,17 @@ TestSqueeze = fixed(
 
 
 @cases(
-    "shape",
+    ("shape", "reason"),
     [
-        [5, -1], [-1, -1], [[1], [0]], [[1, 0], 4], [[2], 6], [25], [0, -1], [-2], [2.0, 12], [True, 24], [[3]], [[-1]], "x", None, [[0, 2], [1]],
-        [[0], [0], 12], [6, [1], 2], [12, [0]],
+        ([5, -1], "shape .5, 4. has not as many elements as .2, 3, 4."), ([25], "shape .25. has not as many"), ([6, [1], 2], "shape .6, 3, 2. has not"), ([-1, -1], "-1 stands for more"),
+        ([[1], [0]], "axes .1, 0. are not in increasing order"), ([[1, 0], 4], "not in increasing"), ([[0, 2], [1]], "not in increasing"), ([[0], [0], 12], "not in increasing"),
+        ([0, -1], "0 in shape, expected a length"), ([-2], "-2 in shape"), ([2.0, 12], "2.0 in shape"), ([True, 24], "True in shape"), ([[-1]], ".-1. in shape"), ([[3]], "axes .3. of a chunk that has 3"),
+        ([[2], 6], "axis 0 of shape .4, 6. does not run along .2."), ([12, [0]], "axis 1 of shape .12, 2. does not run"), ([[0, 2], 3], "axis 0 of shape .8, 3. does not run"), ("x", "'shape', a list"),
+        (None, "'shape', a list"),
     ],
 )  # fmt: skip
-def test_shapes_that_do_not_fit(shape):
-    with pytest.raises(MetadataError):
+def test_shapes_that_do_not_fit(shape, reason):
+    with pytest.raises(MetadataError, match=f"another one: .*{reason}"):
         pipeline_of([codec("reshape", shape=shape), "bytes"], spec_of(CUBE))
 
 
@@ -43,10 +47,10 @@ def test_chunks_of_other_shapes():
     assert np.array_equal(pipeline.decode(bytes(pipeline.encode(other, spec_of(other))), spec_of(other)), other)
 
 
-@cases("wrong", [codec("zarrs.squeeze", a=1), codec("transpose", order=[0], a=1), codec("bitround", keepbits=1, a=1)])
-def test_members_that_a_filter_has_not(wrong):
-    with pytest.raises(MetadataError):
-        pipeline_of([wrong, "bytes"], ChunkSpec((1,), np.dtype("u1"), None))
+@cases(("name", "known"), [("zarrs.squeeze", {}), ("transpose", {"order": [0]}), ("bitround", {"keepbits": 1}), ("reshape", {"shape": [1]})])  # fmt: skip
+def test_members_that_a_filter_has_not(name, known):
+    with pytest.raises(MetadataError, match=r"another one: .*'a'"):
+        pipeline_of([codec(name, a=1, **known), "bytes"], ChunkSpec((1,), np.dtype("u1"), None))
 
 
 def test_one_element_keeps_one_axis():
@@ -58,10 +62,12 @@ def test_one_element_keeps_one_axis():
 
 @cases("order", [[0, 1], [0, 1, 1], [0, 1, 3], [0, 1, -1], "G", [0, 1, 2.0], [True, 0, 2], None])
 def test_no_permutation(order):
-    with pytest.raises(MetadataError):
+    is_of_axes = isinstance(order, list) and set(map(type, order)) == {int}
+    with pytest.raises(MetadataError, match="a permutation of the 3" if is_of_axes else "expected a list of axes"):
         pipeline_of([codec("transpose", order=order), LITTLE], ChunkSpec((2, 3, 4), np.dtype("i4"), None))
 
 
 def test_old_constants_are_written_as_lists():
-    pipeline = pipeline_of([codec("transpose", order="F"), LITTLE], spec_of(CUBE))
-    assert pipeline.filters[0].config().configuration == {"order": [2, 1, 0]}
+    for name, order in (("F", [2, 1, 0]), ("C", [0, 1, 2])):
+        pipeline = pipeline_of([codec("transpose", order=name), LITTLE], spec_of(CUBE))
+        assert pipeline.filters[0].config().configuration == {"order": order}

@@ -34,7 +34,14 @@ def walk(dtype, n):
 @cases("shuffle", ["noshuffle", "shuffle", "bitshuffle"])
 @cases(
     ("dtype", "n", "blocksize"),
-    [("<i4", 50_000, 0), ("<f8", 4001, 0), ("<i8", 800, 0), ("<c16", 3000, 0), ("<i4", 30_000, 4096)],
+    [
+        ("<i4", 50_000, 0),
+        ("<f8", 4001, 0),
+        ("<i8", 800, 0),
+        ("<c16", 3000, 0),
+        ("<i4", 30_000, 4096),
+        ("<i4", 999, 512),
+    ],
 )
 def test_frames_of_tensorstore(tmp_path, shuffle, dtype, n, blocksize):
     values = walk(dtype, n)
@@ -42,15 +49,16 @@ def test_frames_of_tensorstore(tmp_path, shuffle, dtype, n, blocksize):
     assert cm.open_array(str(tmp_path))[...].tobytes() == values.tobytes()
 
 
-def frame(size=3, block_size=3, start=20, n_bytes=3):
-    return struct.pack("<4B5i", 2, 1, 2 << 5 | 16, 1, size, block_size, 27, start, n_bytes) + b"abc"
+def frame(*, size=3, block_size=3, start=20, n_bytes=3, typesize=1, data=b"abc", end=None):
+    return (struct.pack("<4B5i", 2, 1, 2 << 5 | 16, typesize, size, block_size, 27, start, n_bytes) + data)[:end]
 
 
 @cases(
     ("wrong", "reason"),
     [
-        ({"size": 4}, "a frame of 4 bytes"), ({"block_size": 0}, "in blocks of 0"), ({"block_size": 1}, "cannot hold 3 blocks"),
-        ({"start": 15}, "begins outside"), ({"start": 24}, "begins outside"), ({"n_bytes": 0}, "ends outside"), ({"n_bytes": 4}, "ends outside"),
+        ({"size": 4}, "a frame of 4 bytes in blocks of 3, expected 3"), ({"block_size": 0}, "in blocks of 0"), ({"block_size": 1}, "27 bytes cannot hold 3 blocks"), ({"typesize": 0}, "a frame of 3"),
+        ({"start": 15}, "begins outside"), ({"start": 16}, "ends outside"), ({"start": 23}, "ends outside"), ({"start": 24}, "begins outside"), ({"n_bytes": 0}, "ends outside"),
+        ({"n_bytes": 4}, "ends outside"), ({"end": 19}, "cannot hold 1 blocks"), ({"end": 20}, "begins outside"), ({"data": b"\1\0ab", "n_bytes": 4}, "does not hold 3 bytes"),
     ],
 )  # fmt: skip
 def test_frames_by_hand(wrong, reason):

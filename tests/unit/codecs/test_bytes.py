@@ -6,7 +6,7 @@ from contracts.codec_contract import NUMBERS, contract, pipeline_of, same, spec_
 from support.cases import cases
 
 from chunkmill.codecs.base import ChunkSpec
-from chunkmill.codecs.bytes import BytesCodec
+from chunkmill.codecs.bytes import BytesCodec, check_claim
 from chunkmill.errors import CodecError, MetadataError
 
 LITTLE = [{"name": "bytes", "configuration": {"endian": "little"}}]
@@ -65,22 +65,49 @@ def test_what_a_compressor_made_is_swapped_in_place_and_nothing_else(dtype):
     assert held.tobytes() == stored
 
 
+def test_frames_claim_what_fits_and_what_their_bytes_can_hold():
+    check_claim(40, 40, 10, 4)
+    for claim, reason in (
+        ((41, 40, 11, 4), ", expected at most 40"),
+        ((41, 41, 10, 4), ", which 10 compressed bytes cannot"),
+    ):
+        with pytest.raises(ValueError, match=f"the frame states 41 bytes{reason}"):
+            check_claim(*claim)
+
+
 def test_bytes_that_are_no_booleans_are_true():
-    decoded = pipeline_of([{"name": "bytes"}], spec := ChunkSpec((3,), np.dtype(bool), None)).decode(b"\0\1\xfe", spec)
+    decoded = pipeline_of([{"name": "bytes"}], spec := ChunkSpec((3,), np.dtype(bool), None)).decode(b"\0\2\1", spec)
     assert decoded.view("u1").tolist() == [0, 1, 1]
 
 
+@cases("dtype", ["U2", [("a", "u1"), ("b", [("c", "U2")])]])
+def test_characters_beyond_unicode_are_refused(dtype):
+    """Numpy fails on them later, with a `SystemError`."""
+    spec = ChunkSpec((1,), np.dtype(dtype), None)
+    stored = [bytes(spec.dtype.itemsize - 8) + b"a\0\0\0" + last.to_bytes(4, "little") for last in (0x10FFFF, 0x110000)]
+    pipeline = pipeline_of(LITTLE, spec)
+    assert pipeline.decode(stored[0], spec).tobytes() == stored[0]
+    with pytest.raises(CodecError, match="character 0x110000 is not a character of Unicode"):
+        pipeline.decode(stored[1], spec)
+
+
+@cases(("endian", "dtype", "expected"), [("big", "u1", None), ("big", "?", None), (None, "S2", None), (None, "V3", None), ("big", "S2", "big"), (None, [("a", "i2")], "little"), ("big", [("a", "i2")], "big")])  # fmt: skip
+def test_the_order_of_bytes_is_that_of_elements_of_several(endian, dtype, expected):
+    spec = ChunkSpec((2,), np.dtype(dtype), None)
+    assert BytesCodec.from_config({} if endian is None else {"endian": endian}, spec) == BytesCodec(expected)
+
+
 @cases(
-    ("configuration", "dtype"),
+    ("configuration", "dtype", "reason"),
     [
-        ({}, "i4"),  # endian is required
-        ({"endian": "middle"}, "i4"), ({"endian": "little", "extra": 1}, "i4"), ({"endian": "little"}, "O"),
-        ({"endian": "little"}, np.dtypes.StringDType()), ({"endian": "little"}, "V0"), ({"endian": "little"}, "S0"),
-        ({"endian": "little"}, [("a", "O")]),
+        ({}, "i4", "endian is required for int32"), ({}, "U2", "endian is required"), ({"endian": "middle"}, "i4", "endian is 'middle', expected 'little' or 'big'"),
+        ({"endian": "little", "extra": 1}, "i4", "unknown members .'extra'."), ({"endian": "little"}, "O", "object has no fixed size"), ({"endian": "little"}, "S0", "elements of .S0 have no bytes"),
+        ({"endian": "little"}, np.dtypes.StringDType(), ".* has no fixed size"), ({"endian": "little"}, "V0", ".* have no bytes"), ({"endian": "little"}, [("a", "O")], ".* has no fixed size"),
+        ({"endian": "little", "dtype": "nope"}, "i4", "data type 'nope' not understood"),
     ],
 )  # fmt: skip
-def test_wrong_configurations(configuration, dtype):
-    with pytest.raises(MetadataError):
+def test_wrong_configurations(configuration, dtype, reason):
+    with pytest.raises(MetadataError, match=f"another one: {reason}"):
         pipeline_of([{"name": "bytes", "configuration": configuration}], ChunkSpec((2,), np.dtype(dtype), None))
 
 
@@ -88,8 +115,10 @@ def test_a_chunk_that_does_not_fit_its_spec_is_not_encoded():
     spec = ChunkSpec((2,), np.dtype("i4"), None)
     pipeline = pipeline_of(LITTLE, spec)
     for chunk in (np.zeros(3, "i4"), np.zeros(2, "i8"), np.zeros((2, 1), "i4")):
-        with pytest.raises(CodecError, match="expected"):
+        with pytest.raises(CodecError, match=r"a chunk of \(.*expected \(2,\) int32"):
             pipeline.encode(chunk, spec)
+    with pytest.raises(ValueError, match=r"a chunk of shape \(3,\), expected \(2,\)"):
+        BytesCodec("little").encode(np.zeros(3, "i4"), spec)
 
 
 class Cut:

@@ -18,7 +18,10 @@ def values(dtype, shape):
 def test_elements_are_copied_whatever_their_rows(dtype, cut):
     block = values(dtype, (64, 64, 32))
     expected = np.array(block)[cut]
-    for part in (in_c_order(block[cut]), in_c_order(block.T[::-1]).T[:, :, ::-1][cut]):
+    turned = np.zeros((64, 32, 64), dtype).swapaxes(1, 2)
+    copy_rows(turned, block)
+    for whole in (block, in_c_order(block.T[::-1]).T[:, :, ::-1], turned, in_c_order(turned)):
+        part = in_c_order(whole[cut])
         assert part.dtype == block.dtype
         np.testing.assert_array_equal(part, expected)
     out = np.zeros_like(block)

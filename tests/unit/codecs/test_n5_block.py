@@ -9,10 +9,10 @@ from support.cases import cases
 from xxhash import xxh32_intdigest
 
 from chunkmill.codecs.base import ChunkSpec
-from chunkmill.codecs.n5_block import N5Lz4
+from chunkmill.codecs.n5_block import N5Lz4, write_header
 from chunkmill.codecs.pipeline import CodecPipeline
 from chunkmill.codecs.registry import build_pipeline
-from chunkmill.errors import ChunkmillError, CodecError
+from chunkmill.errors import CodecError, MetadataError
 from chunkmill.model.metadata import NamedConfig
 
 COMPRESSORS = {
@@ -91,9 +91,15 @@ def test_headers_that_lie(name: str) -> None:
         pipeline("raw", spec).decode(bytes.fromhex(data), spec)
 
 
-@cases("configuration", [{}, {"codecs": "bytes"}, {"codecs": [1]}, {"codecs": [{}]}, {"codecs": []}])
-def test_bad_configuration(configuration: dict) -> None:
-    with pytest.raises((ValueError, ChunkmillError)):
+def test_chunks_longer_than_a_header_can_state() -> None:
+    spec = spec_of((1 << 32, 0), "u1")
+    with pytest.raises(CodecError, match=r"block of shape \(1, 1\) does not fit the block size \(4294967296, 0\)"):
+        pipeline("raw", spec).decode(write_header((1, 1)) + b"a", spec)
+
+
+@cases(("configuration", "reason"), [({}, "expected a list"), ({"codecs": "bytes"}, "are 'bytes', expected a list"), ({"codecs": [1]}, "got 1"), ({"codecs": [{}]}, "got {}"), ({"codecs": []}, "exactly one")])  # fmt: skip
+def test_bad_configuration(configuration: dict, reason: str) -> None:
+    with pytest.raises(MetadataError, match=reason):
         build_pipeline([NamedConfig("n5_block", configuration)], spec_of((3, 2)))
 
 
@@ -160,12 +166,6 @@ def test_lies(name: str) -> None:
     data, reason = LZ4_LIES[name]
     with pytest.raises(ValueError, match=reason):
         N5Lz4().decode(data, 3)
-
-
-@cases("block_size", [63, 0, -1, (1 << 25) + 1, "64", 64.0, True, None])
-def test_bad_block_size(block_size: object) -> None:
-    with pytest.raises(ValueError, match="blockSize"):
-        N5Lz4.from_config({"blockSize": block_size}, SPEC)
 
 
 def test_config_is_what_it_was_built_from() -> None:

@@ -1,3 +1,6 @@
+import re
+from math import prod
+
 import numpy as np
 import pytest
 from contracts.codec_contract import BIG, LITTLE, codec, contract, fixed, pipeline_of
@@ -38,35 +41,52 @@ def test_blocks_of_other_shapes_are_cropped_and_filled():
     assert pipeline.decode(long, spec).tolist() == [[0, 4, 8], [1, 5, 9]]
 
 
+def test_blocks_are_no_longer_than_those_that_writers_pad(monkeypatch):
+    """At an end, or in a chunk that is large itself: 12 bytes."""
+    monkeypatch.setattr("chunkmill.codecs.n5_block._MAX_LONGER_BYTES", 4)
+    spec, small = ChunkSpec((2, 3), np.dtype("u2"), None), ChunkSpec((1, 1), np.dtype("u2"), None)
+    for of, held, refused in ((spec, [(3, 2), (1, 4)], (2, 4)), (small, [(2, 1)], (3, 1))):
+        decode = pipeline_of([n5_default(2)], of).decode
+        assert all(decode(write_header(shape[::-1]) + bytes(2 * prod(shape)), of).shape == of.shape for shape in held)
+        with pytest.raises(CodecError, match=re.escape(f"a block of shape {refused} for a chunk of {of.shape}")):
+            decode(write_header(refused[::-1]) + bytes(2 * prod(refused)), of)
+
+
 @cases(
-    "data",
+    ("data", "reason"),
     [
-        b"", b"\0", b"\0\1" + write_header((2, 3))[2:] + bytes(6), b"\0\2", write_header((2,)) + bytes(2), write_header((3, 2)) + bytes(5),
-        write_header((1 << 31, 1 << 31)) + bytes(6), write_header((1 << 20, 1 << 20)) + bytes(6), write_header((0, 2)),
+        (b"", "0 bytes are too few"), (b"\0", "1 bytes are too few"), (b"\0\1" + write_header((2, 3))[2:] + bytes(6), "block mode 1, expected 0"), (b"\0\2", "block mode 2,"),
+        (write_header((2,)) + bytes(2), "1 dimensions, the dataset 2"), (write_header((3, 2)) + bytes(5), "5 bytes, expected 6"), (write_header((0, 2)), "does not fit"),
+        (write_header((1 << 31, 1 << 31)) + bytes(6), "does not fit"), (write_header((1 << 20, 1 << 20)) + bytes(6), "for a chunk of"),
     ],
 )  # fmt: skip
-def test_wrong_blocks(data):
+def test_wrong_blocks(data, reason):
     spec = ChunkSpec((2, 3), np.dtype("u1"), None)
-    with pytest.raises(CodecError):
+    with pytest.raises(CodecError, match=reason):
         pipeline_of([n5_default(2)], spec).decode(data, spec)
 
 
+FIRST, MANY = "must be a transpose of order .1, 0.", "expected 'codecs': a transpose, bytes and at most one compressor"
+
+
 @cases(
-    "codecs",
+    ("codecs", "reason"),
     [
-        None, [], [BIG], [turn(2)], [turn(2), LITTLE], [turn(2), BIG, "gzip", "crc32c"], [turn(2), 3],
-        [codec("transpose", order=[0, 1]), BIG], [BIG, "gzip"], [turn(2), turn(2), BIG], [turn(2), "vlen-utf8"],
+        (None, MANY), ([], "exactly one"), ([BIG], FIRST), ([turn(2)], "exactly one"), ([turn(2), LITTLE], "must be bytes, big endian"), ([turn(2), BIG, "gzip", "crc32c"], MANY), ([turn(2), 3], "got 3"),
+        ([codec("transpose", order=[0, 1]), BIG], FIRST), ([BIG, "gzip"], FIRST), ([turn(2), turn(2), BIG], FIRST), ([turn(2), "vlen-utf8"], "needs variable"), ([turn(2), "packbits"], "must be bytes"),
     ],
 )  # fmt: skip
-def test_other_chains(codecs):
-    with pytest.raises(MetadataError):
+def test_other_chains(codecs, reason):
+    with pytest.raises(MetadataError, match=reason):
         pipeline_of([codec("n5_default", codecs=codecs)], ChunkSpec((2, 3), np.dtype("i4"), None))
+    with pytest.raises(MetadataError, match=MANY):
+        pipeline_of([codec("n5_default", codecs=[turn(2), BIG], extra=codecs)], ChunkSpec((2, 3), np.dtype("i4"), None))
 
 
-@cases("dtype", ["?", "f2", "c8", "M8[s]", "S2"])
-def test_types_that_n5_has_not(dtype):
-    with pytest.raises(MetadataError):
-        pipeline_of([n5_default(1)], ChunkSpec((3,), np.dtype(dtype), None))
+@cases(("dtype", "ndim"), [("?", 1), ("f2", 1), ("c8", 1), ("M8[s]", 1), ("S2", 1), ("f4", 0)])
+def test_types_that_n5_has_not(dtype, ndim):
+    with pytest.raises(MetadataError, match=f"N5 has no arrays of {ndim} axes of"):
+        pipeline_of([n5_default(ndim)], ChunkSpec((3,) * ndim, np.dtype(dtype), None))
 
 
 @cases("target", ["n5", "zarr2", "zarr3"])

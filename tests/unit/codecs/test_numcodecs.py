@@ -62,7 +62,13 @@ TestPcodec = contract(
 JSON_OBJECTS = np.array(["a", 1, None, {"k": 2.5}], object)
 TestJson = contract(
     [named("json2")],
-    [JSON_OBJECTS, JSON_OBJECTS.reshape(2, 2), np.array([["ü"]], STRING), np.array("x", object)],
+    [
+        JSON_OBJECTS,
+        JSON_OBJECTS.reshape(2, 2),
+        np.array([["ü"]], STRING),
+        np.array("x", object),
+        np.empty((0, 2), object),
+    ],
     [
         (JSON_OBJECTS, b'["a",1,null,{"k":2.5},"|O",[4]]'.hex()),
         (JSON_OBJECTS[:2].reshape(1, 2), b'[["a",1],"|O",[1,2]]'.hex()),
@@ -174,6 +180,12 @@ def test_codecs_of_third_parties(position, monkeypatch):
     assert same(pipeline.decode(b"\3\4\5\6", spec_of(array)), array)
     with pytest.raises(MetadataError):
         pipeline_of([*chain, named(Third.codec_id, nonsense=2)], spec_of(array))
+
+
+def test_bits_of_another_number_are_refused():
+    spec = ChunkSpec((2, 3), np.dtype("?"), None)
+    with pytest.raises(CodecError, match="3 elements, expected 6"):
+        pipeline_of([named("packbits"), "bytes"], spec).decode(b"\5\x98", spec)
 
 
 def test_a_third_party_cannot_yield_more_than_fits(monkeypatch):

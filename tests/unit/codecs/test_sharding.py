@@ -118,8 +118,11 @@ def test_parse_index():
     for bad in (entry(1 << 40, 4) + NO, entry(MISSING, 4) + NO):
         with pytest.raises(ValueError):
             codec.parse_index(bytes.fromhex(bad), spec, 36)
-    with pytest.raises(ValueError):
-        codec.parse_index(bytes.fromhex(entry(MISSING - 1, 2) + NO), spec)
+    last = bytes.fromhex(entry(MISSING - 5, 4) + NO)  # to the end of the longest shard
+    assert codec.parse_index(last, spec).tolist()[0][0] == [MISSING - 5, 4]
+    for bad in (entry(MISSING - 1, 2) + NO, entry(MISSING - 4, 4) + NO):
+        with pytest.raises(ValueError, match="points outside the shard"):
+            codec.parse_index(bytes.fromhex(bad), spec)
 
 
 def test_pack_and_unpack_move_encoded_chunks_unopened():

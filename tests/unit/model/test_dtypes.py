@@ -1,4 +1,5 @@
 import sys
+from dataclasses import astuple
 from itertools import product
 
 import numpy as np
@@ -40,8 +41,8 @@ def test_v2(value, dtype):
     assert byte_order(found) == byte_order(dtype)
 
 
-def deep(value, wrap):
-    for _ in range(100):
+def deep(value, wrap, n=100):
+    for _ in range(n):
         value = wrap(value)
     return value
 
@@ -81,7 +82,7 @@ V3 = [
     ("bool", np.dtype("?")), ("uint64", np.dtype("u8")), ("float16", np.dtype("f2")), ("complex64", np.dtype("c8")),
     ({"name": "int32"}, np.dtype("i4")), (of("int32"), np.dtype("i4")), ("r24", np.dtype("V3")),
     (of("raw_bytes", length_bytes=3), np.dtype("V3")),
-    (of("numpy.datetime64", unit="ns", scale_factor=1), np.dtype("M8[ns]")),
+    (of("numpy.datetime64", unit="ns"), np.dtype("M8[ns]")),
     (of("numpy.datetime64", unit="\u00b5s", scale_factor=25), np.dtype("M8[25us]")),
     (of("numpy.timedelta64", unit="\u03bcs", scale_factor=1), np.dtype("m8[us]")),
     (of("numpy.timedelta64", unit="generic", scale_factor=1), np.dtype("m8")),
@@ -125,6 +126,43 @@ HOSTILE_V3 = [
 def test_v3_refuses(value):
     with pytest.raises(MetadataError):
         parse_v3(value, key="zarr.json")
+
+
+MOST = 1 << 26  # bytes of an element
+
+
+@cases(
+    ("parse", "held", "refused"),
+    [
+        (parse_v2, f"|S{MOST}", f"|S{MOST + 1}"), (parse_v2, f"<U{MOST // 4}", f"<U{MOST // 4 + 1}"), (parse_v3, f"r{8 * MOST}", f"r{8 * MOST + 8}"),
+        (parse_v2, [["x", "|S1", [MOST]]], [["x", "|S1", [MOST + 1]]]), (parse_v2, [["x", "|S1", [1] * 32]], [["x", "|S1", [1] * 33]]),
+        *((parse_v3, of(f"{name}", length_bytes=MOST), of(f"{name}", length_bytes=MOST + 4)) for name in ("fixed_length_utf32", "null_terminated_bytes", "raw_bytes")),
+        (parse_v3, of("numpy.datetime64", unit="s", scale_factor=2**31 - 1), of("numpy.datetime64", unit="s", scale_factor=2**31)),
+        (parse_v2, *(deep("<i4", lambda value: [["x", value]], n) for n in (33, 34))), (parse_v2, "<M8[999999999s]", "<M8[9999999990s]"),
+        (parse_v3, *(deep("int8", lambda value: of("struct", fields=[["x", value]]), n) for n in (32, 33))),
+    ],
+)  # fmt: skip
+def test_types_have_a_size_and_a_depth_at_most(parse, held, refused):
+    assert 0 < parse(held, key="").itemsize <= MOST
+    with pytest.raises(
+        MetadataError, match=r"expected (1 to 67108864|r<|the shape|length_bytes|a unit|a type str|the name)"
+    ):
+        parse(refused, key="")
+
+
+@cases(
+    ("name", "expected"),  # bits, lowest exponent, greatest, least; infinity, NaN, zero
+    [
+        ("float16", (11, -24, 65504.0, -65504.0, True, True, True)), ("bfloat16", (8, -133, 255.0 * 2.0**120, -255.0 * 2.0**120, True, True, True)), ("float8_e4m3fnuz", (4, -10, 240.0, -240.0, False, True, True)),
+        ("float4_e2m1fn", (2, -1, 6.0, -6.0, False, False, True)), ("float8_e8m0fnu", (1, -127, 2.0**127, 2.0**-127, False, True, False)), *((name, None) for name in ("int32", "bool", "complex64", "string", "complex_bfloat16", "int4")),
+    ],
+)  # fmt: skip
+def test_what_numbers_a_type_of_floats_has(name, expected):
+    pytest.importorskip("ml_dtypes")
+    found = dtypes.float_range(parse_v3(name, key=""))
+    assert (found and astuple(found)) == expected
+    ranges = {"int32": (-(2**31), 2**31 - 1), "int4": (-8, 7)}
+    assert dtypes.integer_range(parse_v3(name, key="")) == ranges.get(name)
 
 
 @cases(

@@ -130,7 +130,7 @@ HOSTILE_V3 = [
 
 @cases(("dtype", "value"), HOSTILE_V3)
 def test_v3_refuses(dtype, value):
-    with pytest.raises(MetadataError):
+    with pytest.raises(MetadataError, match="Zarr v3 has no null" if value is None else "fill_value: got"):
         fill_values.parse_v3(value, np.dtype(dtype), key="zarr.json")
 
 

@@ -179,6 +179,15 @@ def test_hostile_coords_do_not_overflow():
     assert [references.locate(key).offset for key in keys] == list(range(300))
 
 
+@pytest.mark.parametrize("n", [20, 300])
+def test_a_table_has_as_many_coords_as_numpy_has_axes(n):
+    for n_coords in (32, 33):
+        keys = ["x/" + ".".join(["0"] * (n_coords - 1) + [str(i)]) for i in range(n)]
+        references = built_at_once(keys)
+        assert [references.locate(key).offset for key in keys] == list(range(n))
+        assert list(references.tables) == ([("x/", ".", 32)] if n_coords == 32 else [])
+
+
 def test_many_small_arrays_do_not_cost_a_table_each():
     references = built({f"v{i}/0": ("u", i, 1) for i in range(2000)})
     assert not references.tables
