@@ -494,7 +494,7 @@ def checked_dtype(dtype: Any) -> np.dtype[Any]:
     if asked.itemsize == 0:
         hint = "give a length, such as 'S8', or StringDType for strings"
         raise UnsupportedFeature(format="chunkmill", feature=f"dtype {asked} without a size", hint=hint)
-    return asked
+    return np.dtype("S1") if asked.char == "c" else asked  # of netCDF's characters: numpy would take text apart
 
 
 def _decoded_dtype(stored: np.dtype[Any], codecs: Sequence[str]) -> np.dtype[Any]:

@@ -106,6 +106,11 @@ def _encoded(documents_format: Format, name: str, variable: Variable, url: str) 
     for holder, key in product((variable.encoding, variable.attrs), ("_FillValue", "missing_value")):
         if isinstance(holder.get(key), (np.ndarray, list)) and np.size(holder[key]) == 1:  # as netCDF has them
             holder[key] = np.ravel(holder[key])[0]
+    marker, own = variable.encoding.get("_FillValue"), variable.encoding.get("missing_value")
+    if own is None:
+        variable.encoding.pop("missing_value", None)
+    elif isinstance(marker, (float, np.floating)) and math.isnan(marker):  # which xarray adds, and calls a conflict
+        del variable.encoding["_FillValue"]
     with suppress(TypeError):  # no dtype of numpy: said below
         if (wanted := np.dtype(variable.encoding.get("dtype", variable.dtype))).kind in "iufb":
             _check_markers(name, variable, wanted, url)
@@ -116,11 +121,13 @@ def _encoded(documents_format: Format, name: str, variable: Variable, url: str) 
     except ENCODING_FAULTS as error:
         if isinstance(error, ChunkmillError):
             raise
+        given = f"convert the values first, or leave them out with drop_vars({name!r})"
+        one_marker = f"store one of the two, as by encoding={{{name!r}: {{'_FillValue': {marker}}}}}"
         raise DatasetError(
             variable=name,
             url=url,
             reason=f"xarray cannot encode it{applied(variable.encoding | variable.attrs)}: {error}",
-            hint=f"convert the values first, or leave them out with drop_vars({name!r})",
+            hint=one_marker if own is not None and marker is not None else given,
         ) from error
     return encoded
 

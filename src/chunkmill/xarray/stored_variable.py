@@ -96,6 +96,8 @@ class StoredVariable:
             hint = "give others in its attributes or encoding="
             raise DatasetError(variable=name, url=array.url, reason=reason, hint=hint) from error
         kept = {key: value for key, value in encoding.items() if key not in _STORAGE}
+        if _plain("_FillValue", kept.get("_FillValue")) is None and "missing_value" in kept:
+            kept.pop("_FillValue", None)  # NaN, which xarray adds, and would take for a marker that conflicts
         return cls(name, array.url, variable.dims, array.dtype, dict(variable.attrs), kept, decoding)
 
     def encoded(self, variable: Variable) -> Any:

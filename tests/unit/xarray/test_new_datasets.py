@@ -242,7 +242,11 @@ NOT_HELD = {
     "marker NaN of bool": ([True], {"_FillValue": np.nan}, "nan does not fit bool .*or none, in its encoding"),
     "marker NaN of text": (["a", "nan"], {"_FillValue": np.nan}, "_FillValue=nan: float among strings"),
     "marker of times": (np.array(["2000-01-02"], "M8[ns]"), {"_FillValue": 1.5}, "1.5 does not fit int64"),
-    "two markers": ([1.0], {"dtype": "i2", "missing_value": -9, "_FillValue": -8}, "conflicting"),
+    "two markers": (
+        [1.0],
+        {"dtype": "i2", "missing_value": -9, "_FillValue": -8},
+        r"conflicting.*encoding=\{'v': \{'_FillValue': -8\}\}",
+    ),
     "no dtype": ([1.0], {"dtype": "nope"}, "not understood"),
     "no number": ([1.0], {"dtype": "i2", "scale_factor": "a"}, "xarray cannot encode it by .*scale_factor="),
     "no units": (np.array(["2200-01-01"], "M8[ns]"), {"units": "days since x", "dtype": "i4"}, "by .*units="),
@@ -258,6 +262,27 @@ def test_what_an_encoding_does_not_hold_is_refused(values, encoding, said):
     for given in (ds, ds.chunk(x=1)):
         with pytest.raises(DatasetError, match=rf"'v'.*{said}"):
             write_dataset(given, MemoryStore(), encoding={"v": encoding})
+
+
+@cases("name", ["zarr2", "zarr3", "n5"])
+def test_a_missing_value_alone_marks_what_is_missing(name):
+    """As most of CF's files have it; xarray adds NaN as `_FillValue`, and takes it for a conflict when writing again."""
+    ds = xr.Dataset({"v": ("x", np.array([1, np.nan], "f4"), {}, {"missing_value": np.float32(1e20)})})
+    for given in (ds, ds.chunk()):
+        write_dataset(given, store := MemoryStore(), format=name)
+        write_dataset(read(store).load(), again := MemoryStore(), format=name)
+        write_dataset(ds, again, append_dim="x")
+        np.testing.assert_array_equal(read(again, decode_cf=False).v, np.array([1, 1e20, 1, 1e20], "f4"))
+        np.testing.assert_array_equal(read(again).v, [1, np.nan, 1, np.nan])
+    write_dataset(ds, store := MemoryStore(), format=name, encoding={"v": {"missing_value": None}})
+    np.testing.assert_array_equal(read(store, decode_cf=False).v, [1, np.nan])
+
+
+def test_characters_of_netcdf_are_bytes_of_length_1():
+    """Of numpy's dtype 'c', by which a text of one character is a sequence of none."""
+    given = np.array([b"a", b"", b"c"]).view("c")
+    write_dataset(xr.Dataset({"v": ("x", given), "x": [1, 2, 3]}), store := MemoryStore())
+    np.testing.assert_array_equal(read(store).v, np.array([b"a", b"", b"c"]))
 
 
 def test_markers_of_one_element_are_scalars():
