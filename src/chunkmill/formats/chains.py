@@ -157,8 +157,7 @@ def dtype_after(codec: NamedConfig, dtype: DType, *, key: str) -> DType | None:
     """
     expected = filter_input(codec, dtype, key=key)
     if expected is not None:
-        is_text = dtype.kind in "OT" and expected.kind == "O"
-        if not is_text and (not dtype.itemsize or dtype.itemsize % expected.itemsize):
+        if not dtype.itemsize or dtype.itemsize % expected.itemsize:
             raise UnsupportedFeature(format="chunkmill", feature=f"{codec.name} of {expected} over {dtype}", key=key)
         after = codec.configuration.get(_TYPED[codec.name][1])
         if after is None:

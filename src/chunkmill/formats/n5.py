@@ -100,9 +100,8 @@ def parse_compression(key: str, document: Mapping[str, JSON], itemsize: int) -> 
         case "raw":
             pass
         case "gzip":
-            level = number("level", -1, -1, 9)
             name = "numcodecs.zlib" if parameters.get("useZlib") is True else "gzip"
-            compressor = NamedConfig(name, {"level": 6 if level == -1 else level})  # -1: zlib's default, which is 6
+            compressor = NamedConfig(name, {"level": number("level", 6, 0, 9)})  # -1 is zlib's default, which is 6
         case "bzip2":
             compressor = NamedConfig("numcodecs.bz2", {"level": number("blockSize", 9, 1, 9)})
         case "xz":
@@ -150,7 +149,7 @@ def emit_compression(chain: Sequence[NamedConfig]) -> dict[str, JSON]:
             parameters = {"type": "lz4", "blockSize": get("blockSize", _LZ4_BLOCK_SIZE)}
         case "zstd":
             # tensorstore refuses every member but `level`, so that a checksum cannot be asked for
-            if get("checksum", False):
+            if get("checksum"):
                 raise UnsupportedFeature(format="n5", feature="zstd with checksums", hint="give checksum: false")
             parameters = {"type": "zstd", "level": get("level", 3)}
         case "blosc":

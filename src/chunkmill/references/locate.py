@@ -355,8 +355,8 @@ class ChunkTable:
 
 def _narrow(values: Sequence[int] | Column) -> Column:
     column = np.asarray(values, getattr(values, "dtype", np.int64))
-    fits = column.itemsize > 4 and (not len(column) or int(column.max()) < 2**31)  # noqa: PLR2004 - bytes of int32
-    return column.astype(np.int32) if fits else column
+    fits = not len(column) or int(column.max()) < 2**31  # as int32
+    return column.astype(np.int32, copy=False) if fits else column
 
 
 _NO_CHUNKS = ChunkTable.of([], [], [], [])

@@ -53,14 +53,11 @@ def test_axes_are_turned_round() -> None:
 # as read -> as written again: z5py fails without `level`; tensorstore refuses `typesize`, `nthreads` and `checksum`
 BLOSC = {"cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0}
 COMPRESSIONS = [
-    ("raw", {}, {}), ("gzip", {}, {"level": 6, "useZlib": False}), ("gzip", {"level": -1}, {"level": 6, "useZlib": False}),
-    ("gzip", {"level": "high"}, {"level": 6, "useZlib": False}), ("gzip", {"level": True}, {"level": 6, "useZlib": False}),
-    ("gzip", {"level": 1, "useZlib": True}, {"level": 1, "useZlib": True}), ("bzip2", {}, {"blockSize": 9}),
-    ("bzip2", {"blockSize": 5}, {"blockSize": 5}), ("xz", {"preset": 3}, {"preset": 3}),
-    ("lz4", {"blockSize": 1024}, {"blockSize": 1024}), ("lz4", {"blockSize": 6}, {"blockSize": 65536}),  # a level, of z5
-    ("lz4", {"acceleration": 1, "id": "lz4"}, {"blockSize": 65536}), ("zstd", {"level": 9}, {"level": 9}),
+    ("raw", {}, {}), ("gzip", {}, {"level": 6, "useZlib": False}), ("gzip", {"level": "high"}, {"level": 6, "useZlib": False}),
+    ("gzip", {"level": True}, {"level": 6, "useZlib": False}), ("gzip", {"level": 1, "useZlib": True}, {"level": 1, "useZlib": True}),
+    ("bzip2", {}, {"blockSize": 9}), ("xz", {"preset": 3}, {"preset": 3}), ("lz4", {"blockSize": 6}, {"blockSize": 65536}),  # a level, of z5
+    ("lz4", {"acceleration": 1, "id": "lz4"}, {"blockSize": 65536}), ("blosc", {"shuffle": -2}, BLOSC), ("blosc", {"shuffle": -1}, BLOSC),
     ("zstd", {"level": 1, "id": "zstd", "checksum": True}, {"level": 1}), ("blosc", {"cname": "lz4"}, BLOSC),
-    ("blosc", {"shuffle": -1}, BLOSC),
     ("blosc", {"cname": "zstd", "clevel": 3, "shuffle": 2, "blocksize": 64, "typesize": 1, "nthreads": 8},
      {"cname": "zstd", "clevel": 3, "shuffle": 2, "blocksize": 64}),
 ]  # fmt: skip
@@ -71,6 +68,20 @@ def test_every_parameter_of_compressions_is_written_and_no_other(kind: str, give
     metadata = dataset(compression={"type": kind, **given})
     assert emitted(metadata)["compression"] == {"type": kind, **written}
     assert parse(emitted(metadata)) == metadata
+
+
+@cases(
+    ("kind", "name", "least", "most"),
+    [
+        ("gzip", "level", 0, 9), ("bzip2", "blockSize", 1, 9), ("xz", "preset", 0, 9), ("lz4", "blockSize", 64, 1 << 25),
+        ("zstd", "level", -(1 << 17), 22), ("blosc", "clevel", 0, 9), ("blosc", "shuffle", 0, 2),
+        ("blosc", "blocksize", 0, (1 << 31) - 1),
+    ],
+)  # fmt: skip
+def test_parameters_that_cannot_be_are_n5_s_defaults(kind: str, name: str, least: int, most: int) -> None:
+    given = [{}, {name: least - 1}, {name: least}, {name: most}, {name: most + 1}]
+    default, *found = [emitted(dataset(compression={"type": kind, **each}))["compression"][name] for each in given]
+    assert found == [default, least, most, default]
 
 
 @cases(
@@ -169,10 +180,7 @@ def test_adapt() -> None:
         "names": ({"dimension_names": ("y", None)}, "absent"),
         "names_and_axes": ({"dimension_names": ("y", "x"), "attributes": {"axes": ["y", "x"]}}, "'axes'"),
         "attributes": ({"attributes": {"dimensions": 1, "dataType": 2}}, r"\['dataType', 'dimensions'\]"),
-        "transpose": (
-            {"codecs": (NamedConfig("transpose", {"order": [1, 0]}), NamedConfig("bytes", {"endian": "big"}))},
-            "transpose",
-        ),
+        "transpose": ({"codecs": (NamedConfig("transpose", {"order": [1, 0]}), NamedConfig("bytes"))}, "transpose"),
         "crc32c": ({"codecs": (NamedConfig("crc32c"),)}, "'crc32c'"),
         "checksum": ({"codecs": (NamedConfig("zstd", {"level": 1, "checksum": True}),)}, "checksums"),
     }.values(),
@@ -197,20 +205,22 @@ class TestContract(FormatContract):
 
 
 @cases(
-    ("chain", "kind"),
-    {
-        "none": ((), "raw"),
-        "numcodecs_gzip": ((NamedConfig("bytes"), NamedConfig("numcodecs.gzip", {"level": 1})), "gzip"),
-        "numcodecs_blosc": ((NamedConfig("numcodecs.blosc", {"shuffle": 2}),), "blosc"),
-        "numcodecs_lz4": ((NamedConfig("numcodecs.lz4", {"acceleration": 1}),), "lz4"),
-        "numcodecs_lzma": ((NamedConfig("numcodecs.lzma", {"preset": None}),), "xz"),
-    }.values(),
-)
-def test_chains_of_others(chain: tuple[NamedConfig, ...], kind: str) -> None:
+    ("chain", "compression"),
+    [
+        ((), {"type": "raw"}), ((NamedConfig("bytes"), NamedConfig("numcodecs.gzip")), {"type": "gzip", "level": 6, "useZlib": False}),
+        ((NamedConfig("numcodecs.zlib"),), {"type": "gzip", "level": 6, "useZlib": True}), ((NamedConfig("zstd"),), {"type": "zstd", "level": 3}),
+        ((NamedConfig("numcodecs.blosc", {"shuffle": 0}),), {"type": "blosc", **BLOSC, "shuffle": 0}),
+        ((NamedConfig("numcodecs.blosc", {"shuffle": 2}),), {"type": "blosc", **BLOSC, "shuffle": 2}),
+        ((NamedConfig("numcodecs.lz4", {"acceleration": 1}),), {"type": "lz4", "blockSize": 65536}),
+        ((NamedConfig("n5_lz4"),), {"type": "lz4", "blockSize": 65536}), ((NamedConfig("numcodecs.bz2"),), {"type": "bzip2", "blockSize": 9}),
+        ((NamedConfig("numcodecs.lzma", {"preset": None}),), {"type": "xz", "preset": 6}),
+    ],
+)  # fmt: skip
+def test_chains_of_others(chain: tuple[NamedConfig, ...], compression: dict[str, Any]) -> None:
     wrapped = n5_chain(chain)
     assert [codec.name for codec in wrapped] == ["n5_block"]
     assert n5_chain(wrapped) == wrapped
-    assert emitted(N5().adapt(array_of_others(codecs=chain)))["compression"]["type"] == kind
+    assert emitted(N5().adapt(array_of_others(codecs=chain)))["compression"] == compression
 
 
 @cases("inner", [3, ["bytes"], [{"configuration": {}}]])

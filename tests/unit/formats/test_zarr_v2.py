@@ -87,40 +87,52 @@ def test_chains(members, dtype, chain):
     assert written == ("|i1" if members.get("dtype") == "<i1" else (PLAIN | members)["dtype"])
 
 
-REFUSED_CHAINS = {
-    "objects with a compressor only": {"dtype": "|O", "compressor": {"id": "zlib"}},
-    "object codec over numbers": {"filters": [{"id": "vlen-utf8"}]},
-    "two object codecs": {"dtype": "|O", "filters": [{"id": "vlen-utf8"}, {"id": "vlen-utf8"}]},
-    "delta over bytes": {"filters": [{"id": "shuffle", "elementsize": 4}, {"id": "delta", "dtype": "<i4"}]},
-    "delta of other bytes": {"filters": [{"id": "delta", "dtype": ">i4"}]},
-    "delta of other items": {"filters": [{"id": "delta", "dtype": "<i8"}]},
-    "shuffle 3": {"compressor": {"id": "blosc", "shuffle": 3}},
-    "shuffle true": {"compressor": {"id": "blosc", "shuffle": True}},
-    "blosc parameter": {"compressor": {"id": "blosc", "x": 1}},
-    "no id": {"compressor": {"level": 1}},
-    "compressor is a name": {"compressor": "zlib"},
-    "filters are an object": {"filters": {"id": "zlib"}},
-}
+REFUSED_CHAINS = [
+    ("expected an object codec for '|O'", {"dtype": "|O", "compressor": {"id": "zlib"}}),
+    ("vlen-utf8 over data type int32", {"filters": [{"id": "vlen-utf8"}]}),
+    ("'vlen-utf8' after a codec of bytes", {"dtype": "|O", "filters": [{"id": "vlen-utf8"}, {"id": "vlen-utf8"}]}),
+    (
+        "'delta' after a codec of bytes",
+        {"filters": [{"id": "shuffle", "elementsize": 4}, {"id": "delta", "dtype": "<i4"}]},
+    ),
+    ("delta of >i4 over <i4", {"filters": [{"id": "delta", "dtype": ">i4"}]}),
+    ("delta of int64 over int32", {"filters": [{"id": "delta", "dtype": "<i8"}]}),
+    ("blosc.shuffle: got 3", {"compressor": {"id": "blosc", "shuffle": 3}}),
+    ("blosc.shuffle: got -2", {"compressor": {"id": "blosc", "shuffle": -2}}),
+    ("blosc.shuffle: got True", {"compressor": {"id": "blosc", "shuffle": True}}),
+    ("got ['x'], expected the parameters of numcodecs", {"compressor": {"id": "blosc", "x": 1}}),
+    ("got {'level': 1}, expected a codec with an id", {"compressor": {"level": 1}}),
+    ("compressor: got 'zlib', expected dict or NoneType", {"compressor": "zlib"}),
+    ("filters: got {'id': 'zlib'}, expected null or a list", {"filters": {"id": "zlib"}}),
+    ("filters: got ['zlib'], expected null or a list", {"filters": ["zlib"]}),
+]
 
 
-@cases("members", REFUSED_CHAINS.values())
-def test_refused_chains(members):
-    with pytest.raises(MetadataError):
-        parse(**members)
-
-
-REFUSED = {  # others are golden
-    "no format": {"zarr_format": MISSING}, "format true": {"zarr_format": True}, "too long": {"shape": [7, 2**63]},
-    "too many axes": {"shape": [1] * 65, "chunks": [1] * 65}, "no fill value": {"fill_value": MISSING},
-    "order K": {"order": "K"}, "separator null": {"dimension_separator": None},
-}  # fmt: skip
-
-
-@cases("members", REFUSED.values())
-def test_refused(members):
+@cases(("words", "members"), REFUSED_CHAINS)
+def test_refused_chains(words, members):
     with pytest.raises(MetadataError) as caught:
         parse(**members)
-    assert caught.value.key == "a/.zarray"
+    assert words in str(caught.value)
+
+
+REFUSED = [  # others are golden
+    ("zarr_format: got 'nothing'", {"zarr_format": MISSING}), ("zarr_format: got True", {"zarr_format": True}),
+    ("integers from 0 to 2**63-1", {"shape": [7, 2**63]}), ("fill_value: got 'nothing'", {"fill_value": MISSING}),
+    ("a list of at most 64 integers", {"shape": [1] * 65, "chunks": [1] * 65}), ("order: got 'K'", {"order": "K"}),
+    ("chunk lengths of at least 1", {"chunks": [0, 2]}), ("chunk lengths of at least 1", {"shape": [1, 5], "chunks": [0, 2]}),
+    ("dimension_separator: got None", {"dimension_separator": None}),
+]  # fmt: skip
+
+
+@cases(("words", "members"), REFUSED)
+def test_refused(words, members):
+    with pytest.raises(MetadataError) as caught:
+        parse(**members)
+    assert (caught.value.key, words in str(caught.value)) == ("a/.zarray", True)
+
+
+def test_the_longest_and_the_most_axes():
+    assert parse(shape=[2**63 - 1] + [1] * 63, chunks=[1] * 64).shape == (2**63 - 1, *[1] * 63)
 
 
 def test_separators():

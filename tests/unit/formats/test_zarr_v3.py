@@ -15,7 +15,7 @@ from chunkmill.model.dtypes import STRING
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
 from chunkmill.model.metadata import ChunkKeyEncoding, GroupMetadata, NamedConfig
 
-CRC = codec("crc32c")
+CRC, TURN = codec("crc32c"), codec("transpose", order=[1, 0])
 PLAIN = {
     "zarr_format": 3, "node_type": "array", "shape": [7, 5], "data_type": "int32",
     "chunk_grid": codec("regular", chunk_shape=[3, 2]), "chunk_key_encoding": codec("default", separator="/"),
@@ -49,11 +49,7 @@ class TestContract(FormatContract):
         parse(),
         parse(shape=[], chunk_grid=grid(name="regular"), data_type="float64", fill_value="NaN"),
         parse(data_type=codec("struct", fields=[{"name": "a", "data_type": "int16"}]), fill_value={"a": 3}),
-        parse(
-            chunk_grid=grid([[3, 2], 4], 5),
-            codecs=[codec("transpose", order=[1, 0]), LITTLE],
-            dimension_names=["y", None],
-        ),
+        parse(chunk_grid=grid([[3, 2], 4], 5), codecs=[TURN, LITTLE], dimension_names=["y", None]),
     )
     refused = (
         replace(parse(), edge_chunks="truncated"),
@@ -65,10 +61,7 @@ class TestContract(FormatContract):
         replace(parse(), codecs=(NamedConfig("gzip", {"level": 1}),)),
         replace(parse(), dtype=np.dtype(object), fill_value=[], codecs=(NamedConfig("numcodecs.json2", {}),)),
         replace(
-            parse(),
-            dtype=STRING,
-            fill_value="",
-            codecs=(NamedConfig("numcodecs.categorize", {}), NamedConfig("bytes", {})),
+            parse(), dtype=STRING, fill_value="", codecs=(NamedConfig("numcodecs.categorize"), NamedConfig("bytes"))
         ),
         replace(parse(), codecs=(NamedConfig("sharding_indexed", {"codecs": [codec("numcodecs.json2")]}),)),
         replace(parse(), dtype=np.dtype([("m", "i4", (2,))]), fill_value=None),
@@ -90,25 +83,30 @@ def test_other_nodes_are_no_arrays():
     assert fmt.parse_group("", draft) is None
 
 
-REFUSED = {  # others are golden
-    "no format": {"zarr_format": MISSING}, "format 3.0": {"zarr_format": 3.0}, "no node type": {"node_type": MISSING},
-    "no shape": {"shape": MISSING}, "too long": {"shape": [7, 2**63]}, "no chunk shape": {"chunk_grid": "regular"},
-    "edges of nothing": {"chunk_grid": grid([], 5)}, "edge 0": {"chunk_grid": grid([0, 7], 5)},
-    "run of 0": {"chunk_grid": grid([[7, 0], 7], 5)}, "edges rank": {"chunk_grid": grid(3)},
-    "edges beyond any integer": {"chunk_grid": grid([[2**62, 3]], 5)},
-    "edges from elsewhere": {"chunk_grid": codec("rectilinear", kind="key", chunk_shapes=[3, 2])},
-    "no keys": {"chunk_key_encoding": MISSING}, "separator": {"chunk_key_encoding": codec("default", separator="-")},
-    "keys with more": {"chunk_key_encoding": codec("default", separator="/", prefix="x")},
-    "no codecs": {"codecs": MISSING}, "attributes": {"attributes": []},
-    "unknown member, to be understood": {"extra": {"must_understand": True}},
-}  # fmt: skip
+REFUSED = [  # others are golden
+    ("zarr_format: got 'nothing'", {"zarr_format": MISSING}), ("zarr_format: got 3.0", {"zarr_format": 3.0}),
+    ("node_type: got 'nothing'", {"node_type": MISSING}), ("shape: got 'nothing'", {"shape": MISSING}),
+    ("integers from 0 to 2**63-1", {"shape": [7, 2**63]}), ("chunk_shape: got 'nothing'", {"chunk_grid": "regular"}),
+    ("cover the 7 of the axis", {"chunk_grid": grid([], 5)}), ("got [0, 1], expected a length", {"chunk_grid": grid([0, 7], 5)}),
+    ("got [7, 0], expected a length", {"chunk_grid": grid([[7, 0], 7], 5)}), ("got [7], expected a len", {"chunk_grid": grid([[7]], 5)}),
+    ("lengths for each of 2 axes", {"chunk_grid": grid(3)}), ("2**63-1 altogether", {"chunk_grid": grid([[2**62, 2]], 5)}),
+    ("chunks than 9223372036854775808 bytes", {"chunk_grid": grid([2**31], 2**30)}), ("chunk grid 'hex'", {"chunk_grid": "hex"}),
+    ("grid that is not inline", {"chunk_grid": codec("rectilinear", kind="key", chunk_shapes=[3, 2])}),
+    ("chunk_key_encoding: got None", {"chunk_key_encoding": MISSING}), ("encoding 'x'", {"chunk_key_encoding": "x"}),
+    ("got {'separator': '-'}", {"chunk_key_encoding": codec("default", separator="-")}),
+    ("'prefix': 'x'}", {"chunk_key_encoding": codec("default", separator="/", prefix="x")}),
+    ("codecs: got 'nothing'", {"codecs": MISSING}), ("attributes: got []", {"attributes": []}),
+    ("member 'extra'", {"extra": {"must_understand": True}}), ("storage transf", {"storage_transformers": [{}]}),
+    ("storage transf", {"storage_transformers": {}}), ("for each of 2 axes", {"dimension_names": ["x"]}),
+    ("for each of 2 axes", {"dimension_names": ["x", 1]}),
+]  # fmt: skip
 
 
-@cases("members", REFUSED.values())
-def test_refused(members):
+@cases(("words", "members"), REFUSED)
+def test_refused(words, members):
     with pytest.raises(MetadataError) as caught:
         parse(**members)
-    assert caught.value.key == "a/zarr.json"
+    assert (caught.value.key, words in str(caught.value)) == ("a/zarr.json", True)
 
 
 def test_group_members():
@@ -178,36 +176,33 @@ def test_codecs_are_normalised(given, data_type, kept):
     assert emit(metadata)["codecs"] == kept
 
 
-BAD_CODECS = {
-    "none": [], "more members": [LITTLE | {"id": "bytes"}], "filter last": [LITTLE, codec("transpose", order=[1, 0])],
-    "endian": [codec("bytes", endian="middle")], "bytes with more": [codec("bytes", endian="little", dtype="<i4")],
-    "transpose rank": [codec("transpose", order=[0]), LITTLE],
-    "transpose with more": [codec("transpose", order=[1, 0], x=1), LITTLE], "text codec": ["vlen-utf8"],
-    "filter of halves": [codec("numcodecs.delta", dtype="<i2"), LITTLE],
-    "filter of other items": [codec("numcodecs.delta", dtype="<i8"), LITTLE], "shard rank": [shard(3)],
-    "shard without codecs": [shard(3, 2, codecs=())], "shard with more": [shard(3, 2, x=1)],
-    "shard location": [shard(3, 2, index_location="middle")],
-    "index without endian": [shard(3, 2, index_codecs=["bytes", CRC])],
-    "index sharded": [shard(3, 2, index_codecs=[shard(1, 1, 1)])],
-    "inner without endian": [shard(3, 2, codecs=["bytes"])],
-    "inner shard does not divide": [shard(3, 2, codecs=[shard(2, 2)])],
-    "transposed shard does not divide": [codec("transpose", order=[1, 0]), shard(3, 2)],
-}  # fmt: skip
+BAD_CODECS = [
+    ("got [], expected a list of codecs", []), ("name and configuration only", [LITTLE | {"id": "bytes"}]),
+    ("exactly one array -> bytes codec", [LITTLE, TURN]), ("bytes: got {'endian': 'middle'}", [codec("bytes", endian="middle")]),
+    ("bytes: got {'endian': 'little', 'dt", [codec("bytes", endian="little", dtype="<i4")]),
+    ("got [0], expected a permutation of 2 axes", [codec("transpose", order=[0]), LITTLE]),
+    ("got [1, 0], expected a permutation", [codec("transpose", order=[1, 0], x=1), LITTLE]),
+    ("a serializer for int32", ["vlen-utf8"]), ("of int16 over int32", [codec("numcodecs.delta", dtype="<i2"), LITTLE]),
+    ("of int64 over int32", [codec("numcodecs.delta", dtype="<i8"), LITTLE]), ("for each of 2 axes", [shard(3)]),
+    ("codecs: got [], expected a list", [shard(3, 2, codecs=())]), ("got ['x'], expected no such", [shard(3, 2, x=1)]),
+    ("index_location: got 'middle'", [shard(3, 2, index_location="middle")]),
+    ("endian: got 'nothing'", [shard(3, 2, index_codecs=["bytes", CRC])]), ("endian: got 'nothing'", [shard(3, 2, codecs=["bytes"])]),
+    ("whose output has a fixed size", [shard(3, 2, index_codecs=[shard(1, 1, 1)])]),
+    ("divide those of the shard, (3, 2)", [shard(3, 2, codecs=[shard(2, 2)])]),
+    ("divide those of the shard, (2, 3)", [TURN, shard(3, 2)]), ("at least 1", [shard(0, 2)]),
+]  # fmt: skip
 
 
-@cases("codecs", BAD_CODECS.values())
-def test_bad_codecs(codecs):
-    with pytest.raises(MetadataError):
+@cases(("words", "codecs"), BAD_CODECS)
+def test_bad_codecs(words, codecs):
+    with pytest.raises(MetadataError) as caught:
         parse(codecs=codecs)
+    assert words in str(caught.value)
 
 
 def test_shards():
-    metadata = parse(
-        shape=[12, 8],
-        chunk_grid=grid(6, 4, name="regular"),
-        codecs=[codec("transpose", order=[1, 0]), shard(2, 3, codecs=[shard(1, 1, codecs=["endian"])]), CRC],
-        data_type="int8",
-    )
+    codecs = [TURN, shard(2, 3, codecs=[shard(1, 1, codecs=["endian"])]), CRC]
+    metadata = parse(shape=[12, 8], chunk_grid=grid(6, 4, name="regular"), codecs=codecs, data_type="int8")
     inner = metadata.codecs[1].configuration
     assert metadata.chunk_grid.chunk_shape == (6, 4)
     assert (inner["chunk_shape"], inner["index_location"], inner["index_codecs"]) == ([2, 3], "end", [LITTLE, CRC])

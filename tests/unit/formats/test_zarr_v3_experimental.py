@@ -41,10 +41,11 @@ def test_entry_point() -> None:
     assert EXPERIMENTAL.configured({}) is None
     assert configured({"zarr_format": 3}) is None
     assert configured(json.loads(ZarrV3Draft().emit_root()["zarr.json"])) is None
-    with pytest.raises(UnsupportedFeature):
+    with pytest.raises(UnsupportedFeature, match="extension 'x' "):
         configured({**ENTRY, "extensions": [{"extension": "x"}]})
-    with pytest.raises(MetadataError):
-        configured({**ENTRY, "metadata_key_suffix": "/x"})
+    for suffix in ("/x", "\0"):
+        with pytest.raises(MetadataError, match="expected a suffix"):
+            configured({**ENTRY, "metadata_key_suffix": suffix})
 
 
 def test_keys() -> None:
@@ -88,23 +89,25 @@ def test_drafts_before_october_2020_are_named() -> None:
 
 
 @cases(
-    "changes",
+    ("words", "changes"),
     [
-        {"storage_transformers": [{"extension": SHARDING, "type": "indexed", "configuration": {}}]},
-        {"storage_transformers": transformer([2, 2], extension="…/sharding/1.0")},
-        {"storage_transformers": transformer([2, 2], kind="padded")},
-        {"storage_transformers": transformer([2, 2]) * 2}, {"storage_transformers": transformer([0, 2])},
-        {"storage_transformers": transformer([2, 2, 2])}, {"storage_transformers": transformer([2**62, 2])},
-        {"extensions": [{"extension": "x", "must_understand": True}]},
-        {"compressor": {"codec": "https://example.org/gzip", "configuration": {}}},
-        {"compressor": {"codec": "https://purl.org/zarr/spec/codec/pickle/1.0", "configuration": {}}},
-        {"compressor": "gzip"}, {"chunk_memory_layout": "Z"}, {"chunk_memory_layout": ...}, {"data_type": "i4,i4"},
-        {"data_type": ...}, {"fill_value": ...}, {"fill_value": 2**40}, {"attributes": []},
+        ("shard: got 'nothing'", {"storage_transformers": [{"extension": SHARDING, "type": "indexed", "configuration": {}}]}),
+        ("['…/sharding/1.0']", {"storage_transformers": transformer([2, 2], extension="…/sharding/1.0")}),
+        (f"['{SHARDING}']", {"storage_transformers": transformer([2, 2], kind="padded")}), ("rs ['x']", {"storage_transformers": ["x"]}),
+        (f"{SHARDING}', '", {"storage_transformers": transformer([2, 2]) * 2}), ("got [0, 2]", {"storage_transformers": transformer([0, 2])}),
+        ("got [2, 2, 2]", {"storage_transformers": transformer([2, 2, 2])}), ("2**63-1", {"storage_transformers": transformer([2**62, 2])}),
+        ("extension 'x'", {"extensions": [{"extension": "x", "must_understand": True}]}), ("compressor: got 'gzip'", {"compressor": "gzip"}),
+        ("codec 'https://example.org/gzip'", {"compressor": {"codec": "https://example.org/gzip", "configuration": {}}}),
+        ("'pickle' filter", {"compressor": {"codec": "https://purl.org/zarr/spec/codec/pickle/1.0", "configuration": {}}}),
+        ("order: got 'Z'", {"chunk_memory_layout": "Z"}), ("layout: got 'nothing'", {"chunk_memory_layout": ...}),
+        ("got 'i4,i4', expected a type string", {"data_type": "i4,i4"}), ("data_type: got 'nothing'", {"data_type": ...}),
+        ("fill_value: got 'nothing'", {"fill_value": ...}), ("to 2147483647", {"fill_value": 2**40}), ("got []", {"attributes": []}),
     ],
 )  # fmt: skip
-def test_documents_that_are_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(MetadataError):
+def test_documents_that_are_refused(words: str, changes: dict[str, Any]) -> None:
+    with pytest.raises(MetadataError) as caught:
         array(**changes)
+    assert (caught.value.key, words in str(caught.value)) == ("meta/root/a/b.array.json", True)
 
 
 def test_nothing_is_written() -> None:

@@ -146,21 +146,24 @@ def test_a_codec_that_zarr_has_not():
         described(make_described(format="n5", codecs=[{"name": "n5_lz4", "configuration": {}}]))
 
 
-class TestFillValues:
-    """Zarr v2's fill value marks missing elements for xarray; that of other formats does not."""
-
-    def test_zero_that_marks_nothing_becomes_undefined(self):
-        assert described(make_described(fill_value=0))[:2][1].fill_value is None
-
-    def test_another_one_needs_v3_where_chunks_are_absent(self):
-        array = make_described(fill_value=5)
-        assert described(array)[0] == "zarr3"
-        name, metadata, _ = described(array, complete={"a"})
-        assert (name, metadata.fill_value) == ("zarr2", None)
-
-    def test_what_the_attribute_marks(self):
-        name, metadata, _ = described(make_described(fill_value=5, attributes={"_FillValue": 5.0}))
-        assert (name, metadata.fill_value) == ("zarr2", 5)
+@cases(
+    ("fill", "marker", "complete", "expected"),
+    [
+        (0, None, False, ("zarr2", "None")), (-0.0, None, False, ("zarr3", "-0.0")), (5, None, False, ("zarr3", "5.0")),
+        (5, 5, False, ("zarr2", "5.0")), (5, 6, False, ("zarr3", "5.0")), (5, "NaN", False, ("zarr3", "5.0")),
+        ("NaN", None, False, ("zarr2", "nan")), ("NaN", "NaN", False, ("zarr2", "nan")), ("NaN", 5, False, ("zarr3", "nan")),
+        (5, None, True, ("zarr2", "None")), (5, 6, True, ("zarr2", "6.0")), (0, 6, False, ("zarr3", "0.0")),
+    ],
+)  # fmt: skip
+def test_what_stands_for_missing_elements(fill, marker, complete, expected):
+    """The fill value of Zarr v2 does for xarray; in other formats the attribute alone."""
+    attributes = {} if marker is None else {"_FillValue": marker}
+    array = make_described(fill_value=float(fill), attributes=attributes)
+    name, metadata, _ = described(array, complete={"a"} if complete else ())
+    shown = metadata.fill_value if metadata.fill_value is None else float(metadata.fill_value)
+    assert (name, repr(shown)) == expected
+    stripped = strip_containers({"a": array})
+    assert describe_referenced(stripped, 2, {"a"} if complete else ())[0].name == "zarr2"  # as it was asked for
 
 
 @cases("kind", ["memory", "dict", "zarr-python", "pipeline"])

@@ -211,13 +211,8 @@ def generated(**gen):
 
 
 def test_several_dimensions_the_first_slowest():
-    references = generated(
-        key="x/{{i}}.{{j}}",
-        url="{{u}}/{{ f(c=i) }}",
-        offset="{{(i * 3 + j) * 10}}",
-        length="10",
-        dimensions={"i": {"stop": 2}, "j": [5, 7, 6]},
-    )
+    ranges = {"offset": "{{(i * 3 + j) * 10}}", "length": "10", "dimensions": {"i": {"stop": 2}, "j": [5, 7, 6]}}
+    references = generated(key="x/{{i}}.{{j}}", url="{{u}}/{{ f(c=i) }}", **ranges)
     assert flat(references) == {
         "x/0.0": ["old", 1, 1],
         **{f"x/{i}.{j}": [f"http://h/{i}.nc", (i * 3 + j) * 10, 10] for i in range(2) for j in (5, 7, 6)},
@@ -255,30 +250,28 @@ def test_offsets_are_rendered_and_then_integers(offset, length, expected):
     assert [found.offset, found.length] == expected
 
 
-BAD_GENS = {
-    "no key": {"url": "a", "dimensions": {"i": [1]}},
-    "no url": {"key": "y/{{i}}", "dimensions": {"i": [1]}},
-    "no dimensions": {"key": "y/{{i}}", "url": "a"},
-    "empty dimensions": {"key": "y/0", "url": "a", "dimensions": {}},
-    "no stop": {"key": "y/{{i}}", "url": "a", "dimensions": {"i": {"start": 1}}},
-    "step 0": {"key": "y/{{i}}", "url": "a", "dimensions": {"i": {"stop": 1, "step": 0}}},
-    "float stop": {"key": "y/{{i}}", "url": "a", "dimensions": {"i": {"stop": 1.5}}},
-    "texts in a list": {"key": "y/{{i}}", "url": "a", "dimensions": {"i": ["a"]}},
-    "offset alone": {"key": "y/{{i}}", "url": "a", "offset": "1", "dimensions": {"i": [1]}},
-    "length alone": {"key": "y/{{i}}", "url": "a", "length": "1", "dimensions": {"i": [1]}},
-    "negative offset": {"key": "y/{{i}}", "url": "a", "offset": "{{i - 9}}", "length": "1", "dimensions": {"i": [1]}},
-    "text as offset": {"key": "y/{{i}}", "url": "a", "offset": "x", "length": "1", "dimensions": {"i": [1]}},
-    "huge offset": {"key": "y/{{i}}", "url": "a", "offset": "9" * 25, "length": "1", "dimensions": {"i": [1]}},
-    "class": {"key": "y/{{i.__class__}}", "url": "a", "dimensions": {"i": [1]}},
-    "outside": {"key": "../{{i}}", "url": "a", "dimensions": {"i": [1]}},
-    "overflow": {"key": "y/{{i}}", "url": "a", "offset": "{{i * 1000}}", "length": "1", "dimensions": {"i": [2**60]}},
-}
+ONE = {"key": "y/{{i}}", "url": "a", "dimensions": {"i": [1]}}
+BAD_GENS = [
+    ("key: got None, expected a string", ONE | {"key": None}), ("url: got None", ONE | {"url": None}),
+    ("one or more variables", ONE | {"dimensions": None}), ("one or more variables", ONE | {"dimensions": {}}),
+    ("integers 'stop' and", ONE | {"dimensions": {"i": {"start": 1}}}),
+    ("integers 'stop' and", ONE | {"dimensions": {"i": {"stop": 1, "step": 0}}}),
+    ("integers 'stop' and", ONE | {"dimensions": {"i": {"stop": 1.5}}}), ("or an object with", ONE | {"dimensions": {"i": ["a"]}}),
+    ("integers 'stop' and", ONE | {"dimensions": {"i": {"stop": 2**62}}}), ("or an object with", ONE | {"dimensions": {"i": [2**62]}}),
+    ("'offset' and 'length' both", ONE | {"offset": "1"}), ("'offset' and 'length' both", ONE | {"length": "1"}),
+    ("length: got '-8', expected integers in", ONE | {"offset": "{{i - 9}}", "length": "1"}),
+    ("got 'x', expected integers in", ONE | {"offset": "x", "length": "1"}), ("offset: got [1], ", ONE | {"offset": [1]}),
+    ("9', expected integers in", ONE | {"offset": "9" * 25, "length": "1"}), ("no Getattr", ONE | {"key": "y/{{i.__class__}}"}),
+    (f"{2**63}', expected integers in", ONE | {"offset": f"{2**63}", "length": "1"}), ("'..' segments", ONE | {"key": "../{{i}}"}),
+    ("integers are below", ONE | {"offset": "{{i * 1000}}", "length": "1", "dimensions": {"i": [2**60]}}),
+]  # fmt: skip
 
 
-@cases("gen", BAD_GENS.values())
-def test_bad_gens(gen):
-    with pytest.raises(MetadataError):
+@cases(("words", "gen"), BAD_GENS)
+def test_bad_gens(words, gen):
+    with pytest.raises(MetadataError) as caught:
         generated(**gen)
+    assert words in str(caught.value)
 
 
 def test_a_product_of_ten_to_the_twelve_is_refused_before_it_exists():

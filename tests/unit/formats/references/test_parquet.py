@@ -101,44 +101,46 @@ def test_columns_that_hold_nothing(columns, expected):
 
 
 WHOLE = file(COLUMNS["plain"], compression="zstd")
-BAD_FILES = {
-    "no parquet": b"PAR1 nothing PAR1",
-    "empty": b"",
-    "truncated": file(COLUMNS["plain"])[:-30],
-    "damaged in the middle": WHOLE[:20] + bytes(40) + WHOLE[60:],
-    "no column we know": file({"url": pa.array(["a"])}),
-    "path without numbers": file({"path": pa.array(["a"])}),
-    "numbers as path": file(COLUMNS["plain"] | {"path": pa.array([1, 2, 3, 4])}),
-    "negative offset": file(COLUMNS["plain"] | {"offset": pa.array([-1, 0, 0, 0], INT)}),
-    "fractions": file(COLUMNS["plain"] | {"size": pa.array([0.5, 0, 0, 0])}),
-    "beyond 64 bits": file(COLUMNS["plain"] | {"size": pa.array([2**64 - 1, 0, 0, 0], pa.uint64())}),
-    "text as offset": file(COLUMNS["plain"] | {"offset": pa.array(["x", "0", "0", "0"])}),
-    "numbers as raw": file(COLUMNS["plain"] | {"raw": pa.array([1, 2, 3, 4])}),
-    "bad base64": file(COLUMNS["plain"] | {"raw": pa.array([b"base64:!", None, None, None], pa.binary())}),
-    "lists as raw": file(COLUMNS["plain"] | {"raw": pa.array([[1], None, None, None])}),
-    "too few rows": file({name: column.slice(0, 2) for name, column in COLUMNS["plain"].items()}),
-}
+PLAIN = COLUMNS["plain"]
+BAD_FILES = [
+    ("a parquet file", b"PAR1 nothing PAR1"), ("a parquet file", b""), ("a parquet file", file(PLAIN)[:-30]),
+    ("a parquet file", WHOLE[:20] + bytes(40) + WHOLE[60:]), ("'path' or 'raw'", file({"url": pa.array(["a"])})),
+    ("'offset' and 'size' with 'path'", file({"path": pa.array(["a"])})),
+    ("'offset' and 'size' with 'path'", file({"path": pa.array(["a"]), "size": pa.array([1])})),
+    ("path: got 'int64', expected strings", file(PLAIN | {"path": pa.array([1, 2, 3, 4])})),
+    ("offset: got -1", file(PLAIN | {"offset": pa.array([-1, 0, 0, 0], INT)})),
+    ("values of int64", file(PLAIN | {"size": pa.array([0.5, 0, 0, 0])})),
+    ("values of int64", file(PLAIN | {"size": pa.array([2**64 - 1, 0, 0, 0], pa.uint64())})),
+    ("values of int64", file(PLAIN | {"offset": pa.array(["x", "0", "0", "0"])})),
+    ("values of large_binary", file(PLAIN | {"raw": pa.array([1, 2, 3, 4])})),
+    ("expected base64", file(PLAIN | {"raw": pa.array([b"base64:!", None, None, None], pa.binary())})),
+    ("values of large_binary", file(PLAIN | {"raw": pa.array([[1], None, None, None])})),
+    ("rows: got 2, expected 4", file({name: column.slice(0, 2) for name, column in PLAIN.items()})),
+]  # fmt: skip
 
 
-@cases("value", BAD_FILES.values())
-def test_damaged_files_are_errors_and_not_absent_chunks(value):
+@cases(("words", "value"), BAD_FILES)
+def test_damaged_files_are_errors_and_not_absent_chunks(words, value):
     references, _ = opened({"x/.zarray": zarray([4], [1])}, {"x/refs.0.parq": value})
-    with pytest.raises(MetadataError, match=r"memory://set/x/refs\.0\.parq"):
+    with pytest.raises(MetadataError) as caught:
         references.locate("x/0")
+    assert (caught.value.key, words in str(caught.value)) == ("memory://set/x/refs.0.parq", True)
 
 
-BAD_ROOTS = {
-    "absent": None, "no JSON": b"nope", "a list": b"[]", "no record_size": b'{"metadata": {}}',
-    "record_size as text": b'{"metadata": {}, "record_size": "10"}', "no metadata": b'{"record_size": 10}',
-    "a number as document": b'{"metadata": {"x/.zarray": 5}, "record_size": 10}',
-    "outside": b'{"metadata": {"../.zarray": {}}, "record_size": 10}',
-}  # fmt: skip
+BAD_ROOTS = [
+    ("got 'nothing'", None), ("got 'list'", b"[]"), ("record_size: got None", b'{"metadata": {}}'), ("in UTF-8", b"nope"),
+    ("record_size: got '10'", b'{"metadata": {}, "record_size": "10"}'), ("metadata: got None", b'{"record_size": 10}'),
+    ("record_size: got 0", b'{"metadata": {}, "record_size": 0}'),
+    ("an object or its text", b'{"metadata": {"x/.zarray": 5}, "record_size": 10}'),
+    ("'.' and '..' segments", b'{"metadata": {"../.zarray": {}}, "record_size": 10}'),
+]  # fmt: skip
 
 
-@cases("root", BAD_ROOTS.values())
-def test_bad_roots(root):
-    with pytest.raises(MetadataError, match=r"memory://set/\.zmetadata"):
+@cases(("words", "root"), BAD_ROOTS)
+def test_bad_roots(words, root):
+    with pytest.raises(MetadataError) as caught:
         ParquetReferences({".zmetadata": root}.get, "memory://set")
+    assert (caught.value.key, words in str(caught.value)) == ("memory://set/.zmetadata", True)
 
 
 def test_documents_are_objects_or_text():

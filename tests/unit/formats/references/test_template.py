@@ -6,6 +6,7 @@ import pytest
 from support.cases import cases
 
 from chunkmill.errors import MetadataError
+from chunkmill.formats.references import template
 from chunkmill.formats.references.template import Templates
 
 VALUES = {"i": 7, "j": -3}
@@ -29,7 +30,7 @@ CASES = [
     ("{{'%03d' % i}}.nc", "007.nc"), ("{{u + '/x'}}", "host/path/x"),
     ("{{'a' if i < 12 and not j else u}}", "host/path"), ("{{i == 7}}", "True"), ("{{9223372036854775807}}", "9223372036854775807"),
     ("{{0x10}} {{1_0}} {{'\\x41'}}", "16 10 A"), ("a{# comment #}b", "ab"), ("{{" + " " * 2000 + "i}}", "7"),
-    ("a\r\nb\n", "a\nb"),
+    ("a\r\nb\n", "a\nb"), ("x" * 10_000, "x" * 10_000),
 ]  # fmt: skip
 
 
@@ -70,7 +71,7 @@ REFUSED = [
     "{% include 'x' %}", "{% endfor %}", "{{unknown}}", "{{i // 0}}", "{{i % (i - 7)}}",
     "{{i * 1000000000000 * 1000000000000}}", "{{}}", "{{ }}", "{{i", "{{(i}}", "{{i)}}", "{{i i}}", "{{lambda: 1}}",
     "{% for x in y %}", "{{" + "(" * 100 + "i" + ")" * 100 + "}}", "{{" + "-" * 100 + "i}}",
-    "{{" + "i+" * 400 + "i}}", "x" * 20_000, "{{i\u0660}}",
+    "{{" + "i+" * 400 + "i}}", "x" * 10_001, "{{i\u0660}}",
 ]  # fmt: skip
 
 
@@ -78,6 +79,13 @@ REFUSED = [
 def test_refused(text):
     with pytest.raises(MetadataError):
         render(text)
+
+
+def test_characters_are_counted_to_the_last(monkeypatch):
+    """One more for each piece, and each row ends with NUL."""
+    monkeypatch.setattr(template, "_MAX_RENDERED", 6)
+    monkeypatch.setattr(template, "_MAX_EXPANDED", 12)
+    assert list(Templates({"u": "abc"}).rows("{{u}}", ["i"], [(1,), (2,)])) == ["abc", "abc"]
 
 
 def test_templates_that_grow_without_end_are_refused():
