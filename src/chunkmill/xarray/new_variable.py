@@ -121,14 +121,11 @@ def _encoded(documents_format: Format, name: str, variable: Variable, url: str) 
     except ENCODING_FAULTS as error:
         if isinstance(error, ChunkmillError):
             raise
-        given = f"convert the values first, or leave them out with drop_vars({name!r})"
-        one_marker = f"store one of the two, as by encoding={{{name!r}: {{'_FillValue': {marker}}}}}"
-        raise DatasetError(
-            variable=name,
-            url=url,
-            reason=f"xarray cannot encode it{applied(variable.encoding | variable.attrs)}: {error}",
-            hint=one_marker if own is not None and marker is not None else given,
-        ) from error
+        hint = f"convert the values first, or leave them out with drop_vars({name!r})"
+        if "conflicting" in str(error):
+            hint = f"store one of the two, as by encoding={{{name!r}: {{'_FillValue': {marker}}}}}"
+        reason = f"xarray cannot encode it{applied(variable.encoding | variable.attrs)}: {error}"
+        raise DatasetError(variable=name, url=url, reason=reason, hint=hint) from error
     return encoded
 
 
