@@ -9,10 +9,7 @@ from chunkmill.errors import NodeNotFound, StoreError, UnsupportedFeature
 from chunkmill.references.write import to_references
 
 # What no set can say, and in which words that is refused.
-REFUSED = {
-    "lz4": "lz4 compression",
-    "zip-deflated": "the member is compressed",
-}
+REFUSED = {"lz4": "lz4 compression", "zip-deflated": "the member is compressed"}
 
 
 def test_there_are_goldens():

@@ -23,16 +23,7 @@ import chunkmill as cm
 from chunkmill.errors import NodeExists
 from chunkmill.stores.base import Store
 
-__all__ = [
-    "ALL_FORMATS",
-    "CONSOLIDATED",
-    "FORMATS",
-    "MARKS",
-    "OPERATIONS",
-    "Call",
-    "Operation",
-    "needs_source",
-]
+__all__ = ["ALL_FORMATS", "CONSOLIDATED", "FORMATS", "MARKS", "OPERATIONS", "Call", "Operation", "needs_source"]
 
 FORMATS = ("zarr3", "zarr2", "n5")
 CONSOLIDATED = FORMATS[:2]

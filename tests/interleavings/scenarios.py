@@ -8,15 +8,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from interleavings.operations import (
-    ALL_FORMATS,
-    CONSOLIDATED,
-    MARKS,
-    OPERATIONS,
-    Call,
-    Operation,
-    needs_source,
-)
+from interleavings.operations import ALL_FORMATS, CONSOLIDATED, MARKS, OPERATIONS, Call, Operation, needs_source
 
 import chunkmill as cm
 from chunkmill.errors import NodeExists

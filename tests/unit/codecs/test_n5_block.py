@@ -15,11 +15,7 @@ from chunkmill.codecs.registry import build_pipeline
 from chunkmill.errors import CodecError, MetadataError
 from chunkmill.model.metadata import NamedConfig
 
-COMPRESSORS = {
-    "raw": [],
-    "gzip": [codec("gzip", level=5)],
-    "lz4": [codec("n5_lz4", blockSize=65536)],
-}
+COMPRESSORS = {"raw": [], "gzip": [codec("gzip", level=5)], "lz4": [codec("n5_lz4", blockSize=65536)]}
 # N5 README 4.0.0, "Chunks are stored in the following binary format": uint16, 1 x 2 x 3, values 1 to 6; with each compression
 # in golden stores
 HEADER = "0000 0003 00000001 00000002 00000003"

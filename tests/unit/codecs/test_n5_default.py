@@ -26,9 +26,7 @@ TestRaw = fixed(
     [(np.arange(6, dtype="u2").reshape(2, 3), "0000 0002 00000002 00000003 0000 0003 0001 0004 0002 0005")],
 )
 TestCompressed = contract(
-    [n5_default(1, codec("gzip", level=1))],
-    [np.arange(6, dtype="i4"), np.array([1, 2], "u1")],
-    detects=False,
+    [n5_default(1, codec("gzip", level=1))], [np.arange(6, dtype="i4"), np.array([1, 2], "u1")], detects=False
 )
 
 

@@ -9,10 +9,7 @@ from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.conversion import convert
-from chunkmill.conversion.estimate import (
-    chunk_bytes,
-    most_encoded,
-)
+from chunkmill.conversion.estimate import chunk_bytes, most_encoded
 from chunkmill.errors import JobError
 from chunkmill.jobs.job import Job
 from chunkmill.runtime.stage import LEAST_TASKS, MAX_TASK_BYTES, MAX_TASK_KEYS

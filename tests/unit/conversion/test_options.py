@@ -237,10 +237,7 @@ KEYS = [("zarr2", "/", "0/1"), ("zarr2", ".", "0.1"), ("zarr2", {"name": "v2", "
 
 @cases(
     ("kind", "encoding", "key", "way"),
-    [
-        *((*each, "create") for each in KEYS),
-        *((*KEYS[i], way) for i in (0, 4, 8) for way in ("to_store", "convert")),
-    ],
+    [*((*each, "create") for each in KEYS), *((*KEYS[i], way) for i in (0, 4, 8) for way in ("to_store", "convert"))],
 )
 def test_chunk_keys(kind, encoding, key, way):
     store, options = MemoryStore(), {"format": kind, "chunk_key_encoding": encoding}

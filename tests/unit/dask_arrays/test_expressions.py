@@ -280,7 +280,7 @@ def test_transposes_parts_and_larger_blocks_go_below_the_store(array, kind):
 
 def far_array():
     far = FarStore()
-    values = np.arange(48 * 40 * 4).reshape(48, 40, 4)
+    values = np.arange(24 * 40 * 4).reshape(24, 40, 4)
     a = cm.create_array(
         far.below, "v", shape=values.shape, dtype=values.dtype, chunks=(4, 4, 2), dimension_names=list("zyx")
     )

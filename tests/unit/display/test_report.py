@@ -8,13 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 from support.cases import cases
 
-from chunkmill.display.report import (
-    ReportMixin,
-    format_seconds,
-    printable,
-    report_text,
-    text_width,
-)
+from chunkmill.display.report import ReportMixin, format_seconds, printable, report_text, text_width
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,10 +125,7 @@ RECORDS = {
     "of a node below a link": crafted("out/docs", "out/docs/"),
     "deletion": ("a", {"nodes.json": json.dumps({"out/.zarray": base64.b64encode(b"{}").decode()})}),
 }
-RECORDS_AND_CALLS = {
-    *product(RECORDS, ["check", "replace"]),
-    *product(["of another node", "deletion"], CALLS),
-}
+RECORDS_AND_CALLS = {*product(RECORDS, ["check", "replace"]), *product(["of another node", "deletion"], CALLS)}
 
 
 @cases(("record", "call"), sorted(RECORDS_AND_CALLS))

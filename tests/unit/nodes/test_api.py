@@ -6,14 +6,7 @@ import pytest
 from support.cases import cases
 
 import chunkmill as cm
-from chunkmill.errors import (
-    AlignmentError,
-    ChunkmillError,
-    NodeNotFound,
-    RegionError,
-    StoreError,
-    UnsupportedFeature,
-)
+from chunkmill.errors import AlignmentError, ChunkmillError, NodeNotFound, RegionError, StoreError, UnsupportedFeature
 from chunkmill.stores.memory import MemoryStore
 
 

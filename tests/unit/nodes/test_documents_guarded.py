@@ -61,10 +61,7 @@ TO_A_TREE = WRITES | {
 
 
 # each write once, each format at least once: `tests/interleavings` explores every pair in every format
-@cases(
-    ("write_to", "name"),
-    [*zip(TO_A_TREE, ["zarr2", "n5", "zarr3", "zarr2", "n5", "zarr2", "zarr3"], strict=True)],
-)
+@cases(("write_to", "name"), [*zip(TO_A_TREE, ["zarr2", "n5", "zarr3", "zarr2", "n5", "zarr2", "zarr3"], strict=True)])
 def test_a_new_node_that_dies_anywhere_is_whole_or_can_be_written_again(name, write_to, monkeypatch):
     """Attributes of Zarr v2 alone were refused for ever, and consolidated metadata did not name what was published."""
     monkeypatch.setattr(heartbeat, "is_live", lambda _: False)  # who died was this process, which lives

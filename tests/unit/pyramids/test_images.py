@@ -117,11 +117,7 @@ def test_a_window_that_is_given_is_kept_also_where_a_target_is_replaced(source, 
 
 @cases(
     ("name", "region", "how"),
-    [
-        ("zarr2", None, "convert"),
-        ("n5", {"y": (4, 9)}, "convert"),
-        ("zarr3", {"y": (4, 9)}, "rechunk"),
-    ],
+    [("zarr2", None, "convert"), ("n5", {"y": (4, 9)}, "convert"), ("zarr3", {"y": (4, 9)}, "rechunk")],
 )
 def test_a_level_that_is_copied_alone_keeps_voxels_and_place(source, tmp_path, name, region, how):
     cm.pyramid(source, tmp_path / "image", format=name, scale={"z": 2, "y": 0.5}, units="um", levels=2)

@@ -20,10 +20,7 @@ ARRAY = {
     "zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<i4", "compressor": None, "fill_value": 0, "order": "C",
     "filters": None,
 }  # fmt: skip
-SET = {
-    "version": 1,
-    "refs": {".zgroup": '{"zarr_format": 2}', "x/.zarray": json.dumps(ARRAY)},
-}
+SET = {"version": 1, "refs": {".zgroup": '{"zarr_format": 2}', "x/.zarray": json.dumps(ARRAY)}}
 
 
 def file_at(url, *, kind=None, record_size=10):

@@ -8,12 +8,7 @@ import pytest
 import chunkmill as cm
 from chunkmill.errors import JobError
 from chunkmill.runtime import cancellation
-from chunkmill.runtime.cancellation import (
-    abandon,
-    remove_partial_files,
-    remove_partial_files_near,
-    unless_cancelled,
-)
+from chunkmill.runtime.cancellation import abandon, remove_partial_files, remove_partial_files_near, unless_cancelled
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.posix_file import PARTIAL_SUFFIX
 from chunkmill.stores.wrapper import write_guard

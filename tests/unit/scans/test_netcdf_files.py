@@ -15,14 +15,7 @@ from support.systems import NEEDS_POSIX_NAMES
 
 import chunkmill as cm
 from chunkmill.cli.main import main
-from chunkmill.errors import (
-    ChunkError,
-    NodeExists,
-    NodeNotFound,
-    ScanError,
-    StoreError,
-    UnsupportedFeature,
-)
+from chunkmill.errors import ChunkError, NodeExists, NodeNotFound, ScanError, StoreError, UnsupportedFeature
 
 pytestmark = [NEEDS_POSIX_NAMES, pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr")]
 h5py = pytest.importorskip("h5py")

@@ -20,11 +20,12 @@ LATER = series(3, "2000-01-06")
 
 
 def is_alive(store, *extents):
-    """Every way to read must find one of the extents, whole."""
+    """Every way to read must find one of the extents, whole; return whether it is the first of them."""
     for consolidated in (None, False):
         found = read(store, consolidated=consolidated).load()
         assert found.sizes["time"] in extents
         xr.testing.assert_identical(found, series(found.sizes["time"]))
+    return found.sizes["time"] == extents[0]
 
 
 FINE = {"v": {"chunks": (1, 4)}, "time": {"chunks": (1,)}}
@@ -46,13 +47,13 @@ def test_append(name):
         store = copy.copy(before)
         with suppress(Exception) if n >= n_writes else pytest.raises(Exception, match="injected"):
             cm.write_dataset(LATER, DyingStore(store, n, WRITES), append_dim="time")
-        is_alive(store, 5, 8)
+        is_old = is_alive(store, 5, 8)
         problems = cm.check(store, repair=repairs).problems
         assert len(problems) <= 1, problems
         seen.update((problem.kind, "past their ends" in problem.reason) for problem in problems)
-        is_old = read(store).sizes["time"] == 5
         if repairs:
             assert cm.check(store).problems == ()
+            is_old = cm.open_array(store, "time").shape == (5,)  # it may have been completed
             assert not is_old or set(store.list_prefix("")) == set(before.list_prefix(""))
         if is_old:
             cm.write_dataset(LATER, store, append_dim="time")

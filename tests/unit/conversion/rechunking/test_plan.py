@@ -14,11 +14,7 @@ import chunkmill as cm
 from chunkmill.conversion import stages
 from chunkmill.conversion.rechunking.job import read_side, write_side
 from chunkmill.conversion.rechunking.plan import choose_rechunk_strategy
-from chunkmill.conversion.rechunking.strategies import (
-    Limits,
-    Side,
-    UnitCosts,
-)
+from chunkmill.conversion.rechunking.strategies import Limits, Side, UnitCosts
 from chunkmill.conversion.rechunking.target_chunks import writes_at_once
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.runtime.worker_memory import Worker
