@@ -1,10 +1,14 @@
 """What only POSIX has is not needed to import the package, nor to write and read local files (P2)."""
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+
+from chunkmill.stores import posix_file
 
 ROOT = Path(__file__).parents[2]
 
@@ -70,3 +74,12 @@ def test_stores_and_jobs_without_posix():
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert not done.returncode, done.stdout[-2000:] + done.stderr
     assert "passed" in done.stdout
+
+
+def test_without_proc_and_the_functions_of_linux(tmp_path, monkeypatch):
+    monkeypatch.setattr(posix_file, "_of_linux", lambda _: None)
+    monkeypatch.setattr("os.sync", synced := Mock())
+    posix_file.sync_file_system(str(tmp_path))
+    assert synced.called
+    monkeypatch.setattr(posix_file, "_BOOT_ID", str(tmp_path / "none"))
+    assert posix_file.origin.__wrapped__() == (socket.gethostname(), "", "")

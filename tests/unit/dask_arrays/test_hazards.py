@@ -11,7 +11,7 @@ from support.cases import cases
 from support.recording import DeletingStore
 
 import chunkmill as cm
-from chunkmill.dask_arrays.hazards import check_not_read
+from chunkmill.dask_arrays.hazards import check_not_read, locations_read
 from chunkmill.errors import JobError
 
 
@@ -69,3 +69,8 @@ def test_where_the_old_node_is_deleted_first_no_writer_deletes_its_source(comput
     lazy = xr.open_dataset(store, engine="chunkmill", group="g")  # in memory before anything is deleted
     cm.write_dataset(lazy, store, "g", mode="w")
     np.testing.assert_array_equal(cm.open_array(store, "g/v"), values)
+
+
+def test_what_sources_share_is_searched_once(store):
+    x, searched = cm.create_array(store, shape=(4,), dtype="i4", chunks=2).to_dask(), set()
+    assert [len([*locations_read(x, searched)]) for _ in range(2)] == [1, 0]

@@ -138,6 +138,14 @@ def test_a_deleted_target_is_an_error_when_it_is_read_again():
         cm.to_store(cm.from_store(make(store)), store, "g/a", mode="w")
 
 
+def test_a_place_of_another_kind_is_named():
+    group = cm.create_group({})
+    with pytest.raises(NodeExists, match="there is a group already; give mode='w' to replace it"):
+        cm.to_store(VALUES, group, mode="r+")
+    with pytest.raises(TypeError, match="path='b': the array 'a' has no nodes below it"):
+        cm.to_store(VALUES, group.create_array("a", like=VALUES), "b")
+
+
 def test_values_without_blocks_get_chunks_of_the_default_size():
     values = np.arange(3 << 20, dtype="f4").reshape(2048, 1536)
     for x in (values, xr.DataArray(values, dims=("y", "x"))):

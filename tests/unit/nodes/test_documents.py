@@ -64,6 +64,12 @@ def test_they_are_copied_compared_and_checked(mixed, target):
     assert not list(mixed.list_prefix("g/"))
 
 
+def test_consolidated_metadata_that_are_damaged_are_written_anew(store):
+    cm.create_group(store, format="zarr2").create_array("a", shape=(3,), dtype="i4")
+    store.set(".zmetadata", b"{")
+    assert list(cm.consolidate(store)) == ["a"]
+
+
 class Restless(MemoryStore):
     """Others change an array before each write to a document."""
 

@@ -1,5 +1,6 @@
 """Tasks of a cluster: workers that went away, tasks that end in silence, blocks that it holds."""
 
+import pickle
 import threading
 import time
 import warnings
@@ -15,10 +16,11 @@ from support.kills import wait_for
 
 import chunkmill as cm
 from chunkmill.dask_arrays.as_dask import open_or_compute
-from chunkmill.errors import JobError, NoWorkers, UnsupportedFeature
+from chunkmill.errors import JobError, NoWorkers, StoreError, UnsupportedFeature
 from chunkmill.runtime import cluster_tasks
 from chunkmill.runtime import scheduler as scheduling
 from chunkmill.runtime.cluster_tasks import RunningTasks, machine, sync_other_machines
+from chunkmill.runtime.computed import ComputedStore, values_left_out, with_blocks
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
@@ -194,6 +196,20 @@ def test_text_of_variable_length_is_refused():
 def persisted():
     with LocalCluster(processes=False, **ONE) as cluster, Client(cluster) as client:
         yield client.persist(da.arange(1600.0, chunks=400).reshape(40, 40).rechunk((10, 10)) + 1)
+
+
+def test_tasks_have_the_blocks_that_they_were_given_as_long_as_one_of_them_runs():
+    with values_left_out():
+        store = pickle.loads(pickle.dumps(ComputedStore(da.ones(4, chunks=2))))
+    given = [store.block_key("c/0")], [], np.full(2, 3.0)
+
+    def read(*_):
+        with_blocks(lambda *_: None, None, *given)
+        return store.get("c/0")
+
+    assert with_blocks(read, None, *given) == np.full(2, 3.0).tobytes()
+    with pytest.raises(StoreError, match=r"'c/0': the task was not given this block"):
+        store.get("c/0")
 
 
 def every_job(x, name):

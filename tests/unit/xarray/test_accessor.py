@@ -11,6 +11,7 @@ from support.scripts import run_script
 import chunkmill as cm
 from chunkmill.errors import DatasetError
 from chunkmill.stores.memory import MemoryStore
+from chunkmill.xarray import register_accessors
 from chunkmill.xarray.write import Accessor
 
 DATASET = xr.Dataset(
@@ -33,6 +34,7 @@ assert (before, waits(), xarray.__spec__.loader is xarray.__loader__) == (True, 
 def test_registered_in_either_order(imports):
     assert run_script(imports + REGISTERED, PYTHONWARNINGS="error") == "True True"
     assert type(DATASET.chunkmill) is type(xr.DataTree().chunkmill) is Accessor
+    register_accessors()  # again, as the package does that is reloaded
 
 
 def test_write_and_append():
