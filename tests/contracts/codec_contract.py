@@ -136,12 +136,8 @@ class CodecContract:
         for array, spec, pipeline in self.cases():
             encoded = bytes(pipeline.encode(array, spec))
             for broken in {
-                encoded[:-1],
-                encoded[: len(encoded) // 2],
-                encoded + b"x",
-                encoded + encoded[:5] + b"x",
-                b"",
-            }:
+                encoded[:-1], encoded[: len(encoded) // 2], encoded + b"x", encoded + encoded[:5] + b"x", b"",
+            }:  # fmt: skip
                 if broken != encoded:
                     with pytest.raises(CodecError):
                         pipeline.decode(broken, spec)

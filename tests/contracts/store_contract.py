@@ -15,13 +15,9 @@ from chunkmill.stores.base import ByteRange, ByteSpan
 
 VALUE = b"0123456789"
 KEYS = {
-    "a/zarr.json": b"{}",
-    "a/c/0/0": VALUE,
-    "a/c/0/1": b"",
-    "a/c/10": b"ten",
-    "ab/zarr.json": b"{ }",
+    "a/zarr.json": b"{}", "a/c/0/0": VALUE, "a/c/0/1": b"", "a/c/10": b"ten", "ab/zarr.json": b"{ }",
     "zarr.json": b"root",
-}
+}  # fmt: skip
 AWKWARD_KEYS = [
     "sp ace/c#0",
     "per%cent/%41",
@@ -35,23 +31,16 @@ AWKWARD_KEYS = [
 ]
 
 RANGES = {
-    "head": (ByteRange(0, 3), b"012"),
-    "middle": (ByteRange(3, 4), b"3456"),
-    "all": (ByteRange(0, 10), VALUE),
-    "open end": (ByteRange(7), b"789"),
-    "suffix": (ByteRange(-4), b"6789"),
-    "part of a suffix": (ByteRange(-4, 2), b"67"),
-    "longer suffix: all": (ByteRange(-99), VALUE),
-    "nothing": (ByteRange(4, 0), b""),
-    "nothing at the end": (ByteRange(10), b""),
-}
+    "head": (ByteRange(0, 3), b"012"), "middle": (ByteRange(3, 4), b"3456"), "all": (ByteRange(0, 10), VALUE),
+    "open end": (ByteRange(7), b"789"), "suffix": (ByteRange(-4), b"6789"),
+    "part of a suffix": (ByteRange(-4, 2), b"67"), "longer suffix: all": (ByteRange(-99), VALUE),
+    "nothing": (ByteRange(4, 0), b""), "nothing at the end": (ByteRange(10), b""),
+}  # fmt: skip
 OUTSIDE = {
-    "runs past the end": ByteRange(0, 11),
-    "runs past the end from inside": ByteRange(8, 3),
-    "begins past the end": ByteRange(11),
-    "begins and ends past the end": ByteRange(11, 4),
+    "runs past the end": ByteRange(0, 11), "runs past the end from inside": ByteRange(8, 3),
+    "begins past the end": ByteRange(11), "begins and ends past the end": ByteRange(11, 4),
     "suffix that runs past the end": ByteRange(-4, 5),
-}
+}  # fmt: skip
 
 
 def _facts(store):
@@ -126,7 +115,8 @@ class ReadContract:
         assert filled.get_versioned("a/c/0/0") == (value, version)
 
     def test_no_key_leads_out(self, filled, subtests):
-        requests = (filled.get, filled.size, filled.get_versioned, filled.delete, lambda k: filled.set(k, b""))
+        requests = (filled.get, filled.size, filled.get_versioned, filled.delete)
+        requests += (lambda k: filled.set(k, b""), lambda k: list(filled.get_many([ByteSpan(k)])))
         for key, request in product(["", "/a", "a/", "a//b", "../a", "a/../b", "a/./b", "a\0b"], requests):
             with subtests.test(key, request=request.__name__), pytest.raises(ValueError, match="not a store key"):
                 request(key)

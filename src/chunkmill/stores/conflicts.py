@@ -90,7 +90,7 @@ def update(
         if n_refused:
             pause(PAUSES[min(n_refused, len(PAUSES)) - 1])
         elif n_conflicts > _FEW_CONFLICTS:
-            pause(random.uniform(0, PAUSES[0]))  # noqa: S311 - so that two writers do not meet again
+            pause(random.random() * PAUSES[0])  # noqa: S311 - so that two writers do not meet again
         value, version = found, found_version
 
 

@@ -238,8 +238,7 @@ def locks_reach_all(directory: str) -> bool:
         finally:
             os.close(fd)
         return True
-    parent = os.path.dirname(directory)  # noqa: PTH120
-    return parent == directory or locks_reach_all(parent)
+    return locks_reach_all(os.path.dirname(directory))  # noqa: PTH120
 
 
 def _mount_options(path: str) -> str:

@@ -281,7 +281,7 @@ class Service:
         protocols = _protocols_of(filesystem)
         self.is_http = "http" in protocols
         self.root = root if self.is_http else root.rstrip("/")
-        self.is_archive = not protocols.isdisjoint(ARCHIVE_PROTOCOLS) and not filesystem.async_impl
+        self.is_archive = not protocols.isdisjoint(ARCHIVE_PROTOCOLS)
         # `zipfile` of Python 3.12 and 3.13.0 returns wrong bytes where several threads seek in one file, and paramiko's
         # client waits for ever where two threads ask at once
         if self.is_archive or protocols & {"ftp", "sftp", "ssh"}:

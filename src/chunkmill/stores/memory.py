@@ -250,9 +250,8 @@ class OverlayStore(StoreWrapper):
 
     def _answers_to(self, key: str) -> bool:
         folder, slash, name = key.rpartition("/")
-        if name not in self._answers or key in self._written:
-            return False
-        return not self._lists_below or folder + slash in self._children
+        is_own = name in self._answers and key not in self._written
+        return is_own and (not self._lists_below or folder + slash in self._children)
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return a value, or a range of it: a document from memory, all else from the store below."""

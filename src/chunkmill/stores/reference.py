@@ -268,7 +268,7 @@ class Targets:
         """Base and target: with the set itself, they decide which files it refers to."""
         self._target = target
         own = _protocols(source)
-        self._is_local = set(own) <= _LOCAL | {"zip", "tar"}
+        self._is_local = not {*own} - _LOCAL - {"zip", "tar"}
         self._options = _by_protocol(remote_options or {}, self._protocol)
         if set_options and own[-1] in _SHARED and "::" not in source:
             self._options.setdefault(own[-1], dict(set_options))

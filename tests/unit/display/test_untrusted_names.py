@@ -46,6 +46,7 @@ def test_much_of_anything_is_bounded(tmp_path):
     ]
     assert all(len(repr(array)) < 1000 for array in arrays)
     assert all(len(array_html(array.stored)) < 60_000 for array in arrays)
+    assert "Shape (9000, 4) (4,001 of 1 to 5000, 2 of 2 to 2)" in text_of(array_html(arrays[0].stored))
     html = group_html(cm.open_group(tmp_path).stored)
     assert len(html) < 200_000
     assert "Attributes (5000)" in html

@@ -13,12 +13,12 @@ import chunkmill as cm
 from chunkmill.errors import StoreError
 from chunkmill.model.reference_builder import ReferenceBuilder
 from chunkmill.stores import base
-from chunkmill.stores.base import ByteRange, Store, joined_changes
+from chunkmill.stores.base import ByteRange, Store, digest, joined_changes
 from chunkmill.stores.fsspec import FsspecStore
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore, OverlayStore
 from chunkmill.stores.reference import ReferenceStore
-from chunkmill.stores.wrapper import Meter, MeteredStore
+from chunkmill.stores.wrapper import Meter, MeteredStore, digest_of
 from chunkmill.stores.zip import ZipStore
 
 
@@ -42,7 +42,7 @@ def test_without_abilities(store):
     store.set("a/b", b"value")
     store.flush()
     assert store.sweep() == []
-    assert store.explain_absence() is None
+    assert (store.explain_absence(), store.is_link("a/"), Store.can_replace(store, "a/")) == (None, False, False)
     assert not store.is_archive
     assert wrapped(ZipStore("x.zip")).is_archive
     assert store.can_list
@@ -51,6 +51,11 @@ def test_without_abilities(store):
     assert store.locate("a/b") is None
     store.set_parts("c", iter([b"1", b"2"]))
     assert store.get("c") == b"12"
+
+
+def test_digests_of_journals_are_those_of_later_versions():
+    assert digest(b"value") == "blake2b-b9593f9e1096b5482cd35ed7e15d1f18"
+    assert digest_of({"a/0": "1", "ü/1": "2", "a/2": "3"}) == 4058543173550922842
 
 
 def test_parts():

@@ -52,22 +52,14 @@ def add_one(value):
     return b"%d" % (int(value or 0) + 1)
 
 
-@cases("n_others", [0, 1, 20])
-def test_a_change_is_made_again_after_each_conflict(n_others):
+@cases("n_others, n_pauses", [(0, 0), (1, 0), (3, 0), (20, 17)])
+def test_a_change_is_made_again_after_each_conflict_and_pauses_among_many_others(n_others, n_pauses, pauses):
     store = Racing()
+    pauses.clear()
     store.set("n", b"0")
     store.n_others = n_others
     assert update(store, "n", add_one) == store.get("n") == b"%d" % (10 * n_others + 1)
-
-
-def test_a_writer_that_meets_many_others_pauses(pauses):
-    store = Racing()
-    store.n_others = 3
-    update(store, "n", add_one)
-    assert not pauses
-    store.n_others = 20
-    update(store, "n", add_one)
-    assert len(pauses) == 17
+    assert len(pauses) == n_pauses
 
 
 def test_others_that_never_end_are_an_error(monkeypatch):
@@ -120,6 +112,8 @@ def test_a_change_may_raise_and_nothing_is_written(store):
 def test_a_create_that_is_refused_for_ever_ends(store):
     with pytest.raises(StoreError, match="refused for 0 s to create this key, and there is no such key"):
         conflicts.create_again(store, "k", lambda: False, 0.1)
+    store.set("k", b"others'")
+    assert conflicts.create_again(store, "k", lambda: True, 0.1) is False
 
 
 @cases(

@@ -9,6 +9,7 @@ import xarray as xr
 
 import chunkmill as cm
 from chunkmill.errors import StoreError
+from chunkmill.stores.open import open_store
 
 icechunk = pytest.importorskip("icechunk")
 zarr = pytest.importorskip("zarr")
@@ -119,6 +120,9 @@ def test_repositories_are_targets_too(place):
     repository = icechunk.Repository.create(place.storage)
     cm.to_store(X, repository, "a", storage_options={"commit_message": "the first"})
     assert place.messages() == ["the first"]
+    assert open_store(repository).url == f"file://{place.folder}/repository|icechunk://branch.main/"
+    in_memory = icechunk.Repository.create(icechunk.in_memory_storage())
+    assert open_store(in_memory).url == f"icechunk:repository-{id(in_memory):x}|icechunk://branch.main/"
     assert np.array_equal(cm.open_array(repository, "a")[...], X)
     repository.create_branch("other", repository.lookup_branch("main"))
     cm.to_store(X, f"{place.url}@branch.other", "b")

@@ -86,6 +86,10 @@ def test_declared_documents_are_hidden_until_they_are_set(store):
         assert (store.get("a/zarr.json"), store.size("a/zarr.json")) == (array(8), len(array(8)))
         assert "b/zarr.json" not in store.list_prefix("")
         assert store.list_dir("b/") == ["c/"]
+        store.declare({"d/zarr.json": array(2)}, "d/c/0")
+        store.set("d/c/0", b"12")
+        store.delete_prefix("d/")
+        assert (store.get("d/zarr.json"), store.get("a/zarr.json")) == (None, array(8))
         assert store.set_if("b/zarr.json", array(4), None)
         assert store.get("b/zarr.json") == array(4)
         store.set("a/zarr.json", array(12))
@@ -169,11 +173,8 @@ def test_keys_of_jobs_are_stored_elsewhere(store, repository):
     assert store.set_if(key, b"3", version)
     assert (store.get(key), store.size(key)) == (b"3", 1)
     assert [*store.get_many([ByteSpan(key), None, ByteSpan("zarr.json"), ByteSpan(f"{key}.not")])] == [
-        b"3",
-        None,
-        GROUP,
-        None,
-    ]
+        b"3", None, GROUP, None,
+    ]  # fmt: skip
     assert store.list_dir("") == [".chunkmill-job-1/", "a/", "zarr.json"]
     assert store.list_dir(".chunkmill-job-1/") == ["plan.json"]
     assert [*store.list_prefix(".chunkmill-job-1/")] == [key]

@@ -5,6 +5,7 @@ import multiprocessing
 import ntpath
 import os
 import pickle
+import stat
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -60,7 +61,7 @@ def test_root(tmp_path, monkeypatch):
     assert LocalStore("x.zarr/").url == f"file://{tmp_path}/x.zarr"
     assert LocalStore("~/x").url == "file:///home/someone/x"
     assert LocalStore(Path("/data/../x")).url == "file:///x"
-    assert LocalStore("/").get("etc") is None
+    assert (LocalStore("/").get("etc"), repr(LocalStore("/x"))) == (None, "LocalStore('/x')")
     assert LocalStore("x") == LocalStore("x/")
     assert list(tmp_path.iterdir()) == []
 
@@ -94,16 +95,10 @@ def test_other_errors_are_not_absence(store, monkeypatch, code):
     for name in ("open", "stat", "scandir", "unlink", "remove", "rename", "replace"):
         monkeypatch.setattr(os, name, fails_with(code))
     for request in (
-        lambda: store.get("a/k"),
-        lambda: store.get_versioned("a/k"),
-        lambda: store.size("a/k"),
-        lambda: store.list_dir("a/"),
-        lambda: list(store.list_prefix("a/")),
-        lambda: store.set("a/k", b"2"),
-        lambda: store.set_if("a/k", b"2", None),
-        lambda: store.delete("a/k"),
-        lambda: store.delete_prefix("a/"),
-    ):
+        lambda: store.get("a/k"), lambda: store.get_versioned("a/k"), lambda: store.size("a/k"),
+        lambda: store.list_dir("a/"), lambda: list(store.list_prefix("a/")), lambda: store.set("a/k", b"2"),
+        lambda: store.set_if("a/k", b"2", None), lambda: store.delete("a/k"), lambda: store.delete_prefix("a/"),
+    ):  # fmt: skip
         with pytest.raises(StoreError, match="a/") as caught:
             request()
         assert caught.value.errno == code
@@ -115,6 +110,38 @@ def test_a_sync_that_fails_is_an_error(store, tmp_path, monkeypatch):
     monkeypatch.setattr(posix_file, "_of_linux", lambda _: lambda _: -1)
     with pytest.raises(StoreError, match="cannot sync"):
         store.sync()
+
+
+@NEEDS_NEW_NAMES
+@pytest.mark.parametrize("fsync", [True, False])
+def test_what_is_synced_outlives_a_crash(tmp_path, monkeypatch, fsync):
+    """Values before they are renamed, then each folder whose names changed; without the setting what is compared."""
+    store, synced, job = LocalStore(tmp_path / "s", fsync=fsync), [], ".chunkmill-job"
+    for key in (f"{job}/new/mark", "g/old"):
+        store.set(key, b"1")
+
+    def sync(fd):
+        path = Path(f"/proc/self/fd/{fd}").readlink()
+        synced.append("value" if path.name.endswith(PARTIAL_SUFFIX) else os.path.relpath(path, tmp_path))
+
+    monkeypatch.setattr(os, "fsync", sync)
+    for request, always, with_the_setting in (
+        (lambda: store.set("a/b/c/k", b"1"), "", "s s/a s/a/b value s/a/b/c"),
+        (lambda: store.set("a/b/c/k", b"2"), "", "value s/a/b/c"),
+        (lambda: store.set_if("a/b/c/k", b"3", store.version("a/b/c/k")), "value", "value s/a/b/c"),
+        (lambda: store.set_if("a/b/c/k", b"3", None), "", "value"),
+        (lambda: store.set(f"{job}/plan.json", b"{}"), "value", f"value s/{job}"),
+        (lambda: store.set(f"{job}/beat", b"1"), "", f"value s/{job}"),
+        (lambda: store.set_if(f"{job}/beat", b"2", store.version(f"{job}/beat")), "", f"value s/{job}"),
+        (lambda: store.delete("a/b/c/k"), "", "s/a/b/c"),
+        (lambda: store.remove_folder("a/b/c/"), "", "s/a/b"),
+        (lambda: store.delete_prefix("a/b/"), "", "s/a"),
+        (lambda: store.delete_prefix("never/was/"), "", ""),
+        (lambda: store.replace_prefix("g/", f"{job}/new/", "mark"), "", f"s s/{job}"),
+    ):
+        synced.clear()
+        request()
+        assert " ".join(synced) == (with_the_setting if fsync else always)
 
 
 @cases("call", ["write", "replace", "fsync"])
@@ -185,7 +212,7 @@ def test_links_are_followed(store, tmp_path):
     assert LocalStore(elsewhere).get("x/0") == b"there"
 
 
-def test_links_at_names_of_ours_are_not_followed(store, tmp_path):
+def test_links_at_names_of_ours_are_not_followed(store, tmp_path, caplog):
     outside = tmp_path.parent / f"{tmp_path.name}-outside"
     (outside / "docs").mkdir(parents=True)
     (outside / "letter").write_bytes(b"dear")
@@ -206,9 +233,14 @@ def test_links_at_names_of_ours_are_not_followed(store, tmp_path):
     assert not store.set_if(f"{own.name}/letter", b"new", store.version(f"{own.name}/plan.json"))
     assert store.set_if(f"{own.name}/letter", b"new", None)
     assert store.get(f"{own.name}/letter") == b"new"
-    store.delete_prefix(f"{own.name}/docs/x/")
-    assert store.remove_folder(f"{own.name}/docs/")
-    assert not (own / "docs").is_symlink()
+    for remove in (
+        lambda: store.delete_prefix(f"{own.name}/docs/x/"),
+        lambda: store.remove_folder(f"{own.name}/docs/"),
+    ):
+        remove()
+        assert not (own / "docs").is_symlink()
+        (own / "docs").symlink_to(outside / "docs", target_is_directory=True)
+    assert f"{own}/docs is a symbolic link where chunkmill keeps its own files" in caplog.text
     assert (outside / "letter").read_bytes() == b"dear"
     assert (outside / "docs").is_dir()
 
@@ -303,7 +335,7 @@ def test_processes_count_without_losing(store, tmp_path, monkeypatch, lock):
 
 def flock_as_on_nfs(flock):
     def locked(fd, operation):
-        if os.path.isdir(f"/proc/self/fd/{fd}"):  # noqa: PTH112
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
             raise OSError(errno.EBADF, "Bad file descriptor")
         flock(fd, operation)
 
@@ -315,6 +347,7 @@ def test_where_there_is_no_flock_the_store_says_so(store, monkeypatch):
     if directories.CAN_LOCK:
         monkeypatch.setattr(directories.fcntl, "flock", fails_with(errno.ENOSYS))
     assert not store.compares_versions
+    assert not LocalStore(f"{store._root}/not/yet").compares_versions
     assert store.set_if("a/k", b"1", None)
     assert not store.set_if("a/k", b"2", None)
     store.set("a/k", b"3")
@@ -358,7 +391,8 @@ def test_windows_opens_no_directories(store, monkeypatch):
 def test_windows_holds_files_that_are_read(store, monkeypatch):
     monkeypatch.setattr(posix_file, "_N_REFUSED", 5)
     monkeypatch.setattr(posix_file, "_renamed", lambda *_: False)
-    calls = []
+    calls, waited = [], []
+    monkeypatch.setattr(posix_file.time, "sleep", waited.append)
 
     def refused_at_first(name):
         own = getattr(os, name)
@@ -378,6 +412,7 @@ def test_windows_holds_files_that_are_read(store, monkeypatch):
     store.delete("a/k")
     assert store.get("a/k") is None
     assert calls == ["replace"] * 4 + ["unlink"] * 4
+    assert waited == [0.001, 0.002, 0.004] * 2
 
 
 def test_urls_of_files_on_windows(monkeypatch):
@@ -595,7 +630,9 @@ def test_versions_find_writes_in_place_with_the_old_time(store, tmp_path):
 def calls(monkeypatch):
     """System calls that are made: where two threads write small values, each may cost a switch between them."""
     made = []
-    names = ("open", "write", "utime", "fsync", "close", "replace", "stat", "fstat", "mkdir", "urandom", "unlink")
+    names = (
+        "open", "read", "write", "utime", "fsync", "close", "replace", "stat", "fstat", "mkdir", "urandom", "unlink",
+    )  # fmt: skip
     for module, name in [(os, name) for name in names] + [(directories.fcntl, "flock")] * directories.CAN_LOCK:
         own = getattr(module, name)
 
@@ -615,8 +652,9 @@ def test_what_reads_and_writes_cost(store, calls):
     for cost, request in (
         (file, lambda: store.set("a/c/0/1", b"chunk")),  # of a new name
         (file + under_lock, lambda: store.set("a/c/0/1", b"other")),
-        (["open", "fstat", "close"], lambda: store.get("a/c/0/1")),
-        (["open", "fstat", "close"], lambda: store.get("a/c/0/1", ByteRange(-4))),
+        (["open", "fstat", "read", "close"], lambda: store.get("a/c/0/1")),
+        (["open", "fstat", "close"], lambda: store.version("a/c/0/1")),
+        (["open", "fstat", "read", "close"], lambda: store.get("a/c/0/1", ByteRange(-4))),
     ):
         calls.clear()
         request()

@@ -6,8 +6,10 @@ import subprocess
 import sys
 import textwrap
 import warnings
+from unittest.mock import Mock
 from urllib.error import HTTPError
 
+import dask
 import fsspec
 import numpy as np
 import pytest
@@ -304,12 +306,24 @@ def refuse_to(method, error, monkeypatch):
     monkeypatch.setattr(obstore, method, refuse)
 
 
-def test_credentials_that_may_not_write(monkeypatch):
+def test_credentials_that_may_not_write_lose_nothing(monkeypatch):
     store = ObstoreStore(MemoryStore())
-    refuse_to("put", obstore.exceptions.PermissionDeniedError("403 Forbidden"), monkeypatch)
-    with pytest.raises(StoreError, match="the credentials do not allow it"):
+    for kind, text in (("PermissionDenied", "403 Forbidden"), ("Unauthenticated", "401 Unauthorized")):
+        refuse_to("put", getattr(obstore.exceptions, f"{kind}Error")(text), monkeypatch)
+        assert conflicts.compares_versions(store, text)
+    with pytest.raises(StoreError, match="the credentials are missing or wrong"):
         store.set_if("k", b"", None)
-    assert conflicts.compares_versions(store, "a root")
+    refuse_to("put", OSError("500"), monkeypatch)
+    with pytest.raises(StoreError, match="500"):  # of what may pass nothing is known
+        conflicts.compares_versions(store, "500")
+
+
+def test_what_others_delete_at_the_same_time_hinders_no_deletion(monkeypatch):
+    delete = Mock(side_effect=[None, FileNotFoundError, None, FileNotFoundError, None])
+    monkeypatch.setattr(obstore, "delete", delete)
+    monkeypatch.setattr("chunkmill.stores.obstore._PAGE", 2)
+    ObstoreStore(MemoryStore()).delete_many(["k", "l", "a", "b", "z"])
+    assert [call.args[1] for call in delete.mock_calls] == [["k", "l"], ["a", "b"], "a", "b", ["z"]]
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -354,8 +368,6 @@ def test_profiles_that_cannot_be_read(monkeypatch):
 
 
 def test_no_retries_when_users_want_none(s3_server):  # noqa: F811
-    import dask
-
     with serve_flaky(s3_server.endpoint_url, every=1) as proxy, dask.config.set({"chunkmill.retry-seconds": 0}):
         store = open_store(s3_server.new_bucket() + "/x", options_at(s3_server, proxy.url))
         with pytest.raises(StoreError, match=r"'k'.*503"):
@@ -366,13 +378,10 @@ def test_no_retries_when_users_want_none(s3_server):  # noqa: F811
 def test_a_missing_bucket_is_no_absent_key(s3_server):  # noqa: F811
     store = open_store("s3://no-such-bucket/x", s3_server.storage_options)
     for request in (
-        lambda: store.get("k"),
-        lambda: store.set("k", b""),
-        lambda: store.set_if("k", b"", None),
-        lambda: store.list_dir(""),
-        lambda: list(store.list_prefix("")),
+        lambda: store.get("k"), lambda: store.set("k", b""), lambda: store.set_if("k", b"", None),
+        lambda: store.list_dir(""), lambda: list(store.list_prefix("")),
         lambda: list(store.get_many([ByteSpan("k")])),
-    ):
+    ):  # fmt: skip
         with pytest.raises(StoreError, match="no such bucket or container: create it"):
             request()
 

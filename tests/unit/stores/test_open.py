@@ -43,6 +43,8 @@ CASES = [
     ("s3a://bucket/x.zarr", ObstoreStore, "s3://bucket/x.zarr"),
     ("https://me:secret@host:80/x?token=secret", ObstoreStore, "https://host:80/x"),
     ("simplecache::https://host/x", FsspecStore, "simplecache::https://host/x"),
+    ("zip://a::sftp://me:secret@h/x/", FsspecStore, "zip://a::sftp://h/x"),
+    ("sftp://me:secret@host/x@y?z/", FsspecStore, "sftp://host/x@y?z"),
 ]
 
 

@@ -3,6 +3,7 @@
 import json
 import pickle
 from collections import OrderedDict
+from unittest.mock import Mock
 
 import fsspec
 import numpy as np
@@ -80,6 +81,12 @@ def test_a_target_that_fails_raises_and_says_where(target, entry, words, how):
     assert caught.value.key == "x/0"
     assert all(word.replace("{path}", str(target)) in message for word in ["/data/refs.json", *words])
     assert isinstance(pickle.loads(pickle.dumps(caught.value)), StoreError)
+
+
+def test_a_target_of_which_fewer_bytes_come_is_an_error(target, monkeypatch):
+    monkeypatch.setattr(Targets, "store", lambda *_: Mock(get_many=lambda spans: iter([b"123"])))
+    with pytest.raises(StoreError, match=r"cannot read 5 bytes at offset 0 of .*: got 3 bytes"):
+        store_of({"x/0": [str(target), 0, 5]}).get("x/0")
 
 
 def test_sizes(target):
@@ -466,12 +473,9 @@ def test_a_dict_that_is_no_set_is_named(subtests):
     circle = {"version": 1}
     circle["refs"] = circle
     for name, refs in {
-        "circle": circle,
-        "object": ARRAY | {"x/1": [object()]},
-        "version": {"version": 7, "refs": {}},
-        "refs": {"version": 1, "refs": "x"},
-        "deep": ARRAY | {"x/1": json.loads("[" * 900 + "]" * 900)},
-    }.items():
+        "circle": circle, "object": ARRAY | {"x/1": [object()]}, "version": {"version": 7, "refs": {}},
+        "refs": {"version": 1, "refs": "x"}, "deep": ARRAY | {"x/1": json.loads("[" * 900 + "]" * 900)},
+    }.items():  # fmt: skip
         with subtests.test(name), pytest.raises(MetadataError, match="references"):
             cm.open(refs)
 

@@ -89,6 +89,8 @@ def test_documents_are_answered_without_a_request(store, below):
     assert store.list_dir("") == [".zgroup", "a/", "b/"]
     assert (store.list_dir("a/"), store.list_dir("b/")) == ([".zarray", ".zattrs"], ["c/"])
     assert store.list_dir("nowhere/") == []
+    with pytest.raises(ValueError, match="not a prefix"):
+        store.list_dir("a")
     assert below.log == []
 
 
@@ -117,12 +119,8 @@ def test_documents_answer_for_what_is_not_stored_alone(below):
     store = OverlayStore(DOCUMENTS, below, ANSWERS, entries=frozenset({".zarray", ".zgroup"}))
     later = store.after_stored(without="b/")
     expected = {
-        "a/.zarray": b"below",
-        "late/.zarray": b"below",
-        ".zgroup": b"{}",
-        "a/.zattrs": None,
-        "b/c/.zgroup": None,
-    }
+        "a/.zarray": b"below", "late/.zarray": b"below", ".zgroup": b"{}", "a/.zattrs": None, "b/c/.zgroup": None,
+    }  # fmt: skip
     assert {key: later.get(key) for key in expected} == expected
     assert list(later.get_many(map(ByteSpan, expected))) == list(expected.values())
     assert (later.list_dir(""), later.list_dir("a/")) == ([".zgroup", "a/", "late/"], [".zarray", "0.0"])

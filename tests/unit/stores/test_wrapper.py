@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from chunkmill.stores.base import ByteRange, ByteSpan, Store
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.wrapper import (
+    AsksAboutChunks,
     GuardedStore,
     ListedStore,
     Meter,
@@ -69,17 +71,12 @@ def test_every_request_of_a_task_is_counted_and_what_it_wrote_recorded():
     requests = [
         lambda: store.set("a/0", b"123"),
         lambda: store.set_if("a/1", b"12", None) and store.set_if("a/1", b"refused", None),
-        lambda: store.set_parts("a/2", [b"1", b"2"]),
-        lambda: store.get("a/0"),
-        lambda: list(store.get_many([ByteSpan("a/0"), None])),
-        lambda: store.get_versioned("a/0"),
-        lambda: store.size("a/0"),
-        lambda: store.list_dir("a/"),
-        lambda: list(store.list_prefix("a/")),
-        lambda: store.delete("a/2"),
-        lambda: store.set_if("a/1", None, store.below.version("a/1")),
+        lambda: store.set_parts("a/2", [b"1", b"2"]), lambda: store.get("a/0"),
+        lambda: list(store.get_many([ByteSpan("a/0"), None])), lambda: store.get_versioned("a/0"),
+        lambda: store.size("a/0"), lambda: store.list_dir("a/"), lambda: list(store.list_prefix("a/")),
+        lambda: store.delete("a/2"), lambda: store.set_if("a/1", None, store.below.version("a/1")),
         lambda: store.delete_prefix("a/"),
-    ]
+    ]  # fmt: skip
     for n, request in enumerate(requests, 1):
         request()
         assert meter.n_requests == n
@@ -118,12 +115,10 @@ def comparing(below):
 
 
 WRITES = {
-    "set": lambda store: store.set("a", b"new"),
-    "set_parts": lambda store: store.set_parts("a", [b"n", b"ew"]),
-    "set_if": lambda store: store.set_if("a", b"new", None),
-    "delete": lambda store: store.delete("a"),
+    "set": lambda store: store.set("a", b"new"), "set_parts": lambda store: store.set_parts("a", [b"n", b"ew"]),
+    "set_if": lambda store: store.set_if("a", b"new", None), "delete": lambda store: store.delete("a"),
     "delete_prefix": lambda store: store.delete_prefix("a/"),
-}
+}  # fmt: skip
 
 
 @cases("write", WRITES)
@@ -175,6 +170,7 @@ def test_after_the_first_that_is_there_versions_are_looked_up_first(comparing, g
         comparing.set(key, b"old")
     store = GuardedStore(comparing, guard)
     store.set("a", b"1")
+    assert guard.asked == [False, True]
     comparing.clear()
     store.set("b", b"2")
     assert [method for method, _, _ in comparing.log] == ["get_versioned", "set_if"]
@@ -224,6 +220,16 @@ def test_only_tasks_are_guarded(below, guard):
     finally:
         write_guard.reset(token)
     assert guard.asked == [False]
+
+
+@cases("is_remote", [True, False])
+def test_it_is_asked_before_others_changes_would_be_replaced(is_remote):
+    ask, below = Mock(), MemoryStore()
+    below.is_remote = is_remote
+    store = AsksAboutChunks(below, ask)
+    assert (store.get_versioned("a"), ask.call_count) == ((None, None), int(not is_remote))
+    assert (store.set_if("a", b"1", None), ask.call_count) == (True, int(not is_remote))
+    assert (store.set_if("a", b"2", None), ask.call_count) == (False, 1)
 
 
 def obstore_memory(_):

@@ -73,6 +73,7 @@ def test_a_range_does_not_fetch_the_whole_value():
     assert store.get("a", ByteRange(-4)) == bytes(4)
     assert store.get("a", ByteRange(10, 5)) == bytes(5)
     assert store.get("a", ByteRange(90)) == bytes(10)
+    assert store.get("a", ByteRange(99, 1)) == bytes(1)
     assert None not in asked
 
 

@@ -340,15 +340,13 @@ def test_attributes_are_changed_and_other_documents_refused(tmp_path, format_):
     assert np.array_equal(cm.open_array(tmp_path / "x", "g/a")[...], X[:4])
 
     refused = [
-        lambda: array.append(X[:2]),
-        lambda: array.resize((1, 11)),
+        lambda: array.append(X[:2]), lambda: array.resize((1, 11)),
         lambda: zarr.create_array(store, name="b", shape=3, dtype="i4"),
         lambda: zarr.create_array(store, name="g/a", shape=3, dtype="i4", overwrite=True),
-        lambda: zarr.open_group(store, mode="w"),
-        lambda: sync(store.delete("g/a/zarr.json")),
+        lambda: zarr.open_group(store, mode="w"), lambda: sync(store.delete("g/a/zarr.json")),
         lambda: sync(store.set("g/a/zarr.json", PROTOTYPE.buffer.from_bytes(value(store, "g/zarr.json")))),
         lambda: sync(store.set("g/a/c/9/9", PROTOTYPE.buffer.from_bytes(b""))),
-    ]
+    ]  # fmt: skip
     for each in refused:
         with pytest.raises(StoreError, match="create_array, delete"):
             each()
