@@ -364,9 +364,9 @@ class ZarrV2(Format):
             edge_chunks="padded",
         )
         found, _ = self._emit(path, adapted)
-        stored = _bytes_codec(found.codecs)  # after a filter, in the byte order that the filter says
-        codecs = tuple(codec if codec.name != "bytes" or stored is None else stored for codec in adapted.codecs)
-        return replace(adapted, codecs=codecs)
+        # after a filter, in the byte order that the filter says
+        stored = {codec.name: codec for codec in found.codecs if codec.name == "bytes"}
+        return replace(adapted, codecs=tuple(stored.get(codec.name, codec) for codec in adapted.codecs))
 
     def emit_array(self, path: str, metadata: ArrayMetadata) -> dict[str, bytes]:
         """Return ``.zarray`` and ``.zattrs``; `UnsupportedFeature` for what they cannot say.

@@ -144,9 +144,9 @@ def _specs(which: int, referenced: ReferencedArray, keys: _StoreKeys) -> Iterato
     if _is_listed(referenced, keys):
         return
     writing, reading = referenced.array.write_layout.grid, referenced.array.read_layout.grid
-    n_inner = prod(writing.chunk_shape) // max(prod(reading.chunk_shape), 1)
+    n_inner = prod(writing.chunk_shape) // prod(reading.chunk_shape)
     n_keys = len(keys.numbers)
-    size = max(1, min(n_keys // LEAST_TASKS, MAX_TASK_KEYS, _MAX_TASK_CHUNKS // max(n_inner, 1)))
+    size = max(1, min(n_keys // LEAST_TASKS, MAX_TASK_KEYS, _MAX_TASK_CHUNKS // n_inner))
     yield from ((which, keys.between(first, first + size)) for first in range(0, n_keys, size))
 
 

@@ -398,7 +398,7 @@ def _with_absent(referenced: ReferencedArray, table: ChunkTable, path: str) -> C
     """
     metadata, grid = referenced.metadata, referenced.metadata.chunk_grid
     n_absent = grid.n_chunks - table.n_chunks
-    n_bytes = n_absent * math.prod(grid.chunk_shape) * max(metadata.dtype.itemsize, 1)
+    n_bytes = n_absent * math.prod(grid.chunk_shape) * metadata.dtype.itemsize
     if not n_absent or n_bytes > _MAX_ABSENT_BYTES or get_format(referenced.array.format).masks_fill_value:
         return table
     try:

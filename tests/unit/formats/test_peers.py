@@ -33,6 +33,10 @@ SHARD = codec("sharding_indexed", chunk_shape=[2], codecs=["bytes", "numcodecs.b
 def test_what_others_lack(format, dtype, codecs, expected):  # noqa: A002
     array = cm.create_array(MemoryStore(), shape=4, chunks=4, dtype=dtype, codecs=codecs, format=format)
     assert lacking(array.metadata, format) == expected
+    avoided = any("." in what or what in {"crc32c", "bitround"} for what in expected)
+    words = "".join(f"{', '.join(peers)} ({what} of '/'" for what, peers in expected.items())
+    text = readers_text([("", array.metadata)], format)
+    assert (text[: len(words)], text.endswith("; codecs='portable' avoids it)")) == (words, avoided)
     named = format == "zarr3" and any(name.startswith("numcodecs.") for name in expected)
     assert is_specified(array.metadata, format) is not named
 

@@ -10,6 +10,7 @@ from contracts.format_contract import FormatContract
 from support.cases import cases
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
+from chunkmill.formats.chains import with_defaults
 from chunkmill.formats.zarr_v3 import ZarrV3
 from chunkmill.model.dtypes import STRING
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
@@ -63,7 +64,7 @@ class TestContract(FormatContract):
         replace(
             parse(), dtype=STRING, fill_value="", codecs=(NamedConfig("numcodecs.categorize"), NamedConfig("bytes"))
         ),
-        replace(parse(), codecs=(NamedConfig("sharding_indexed", {"codecs": [codec("numcodecs.json2")]}),)),
+        replace(parse(), codecs=(NamedConfig(**shard(3, 2, codecs=[LITTLE, codec("n5_lz4")])),)),
         replace(parse(), dtype=np.dtype([("m", "i4", (2,))]), fill_value=None),
     )
 
@@ -198,6 +199,10 @@ def test_bad_codecs(words, codecs):
     with pytest.raises(MetadataError) as caught:
         parse(codecs=codecs)
     assert words in str(caught.value)
+
+
+def test_the_typesize_of_blosc():
+    assert [with_defaults("blosc", {}, n)["typesize"] for n in (0, 2, 255, 256)] == [1, 2, 255, 1]
 
 
 def test_shards():

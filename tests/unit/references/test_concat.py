@@ -4,10 +4,11 @@ import json
 
 import numpy as np
 import pytest
+from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.errors import MetadataError
-from chunkmill.references.files import matching_urls
+from chunkmill.references.files import SetFile, matching_urls
 
 
 @pytest.fixture
@@ -29,9 +30,21 @@ def test_nodes_serve_as_sets_and_a_target_is_written(sets, tmp_path):
     np.testing.assert_array_equal(cm.open_array(tmp_path / "all.json", "t")[::4, 1], [0, 1, 2])
 
 
+@cases("write", [cm.concat_references, lambda sets, **options: cm.to_references(sets[0], **options)])
+@cases(("own", "used"), [({}, {"anon": True}), ({"target_storage_options": {}}, {})])
+def test_the_target_has_the_options_of_the_source_or_its_own(sets, monkeypatch, write, own, used):
+    seen = []
+    monkeypatch.setattr(SetFile, "at", lambda _, options, **__: seen.append(options) or 1 / 0)
+    dim = {"dim": "time"} if write is cm.concat_references else {}
+    with pytest.raises(ZeroDivisionError):
+        write(sets, target="all.json", storage_options={"anon": True}, **dim, **own)
+    assert seen == [used]
+
+
 def test_without_a_target_the_set_is_in_memory(sets):
     joined = cm.concat_references(sets, dim="time")
     np.testing.assert_array_equal(joined["t"][:, 0], np.repeat([0, 1, 2], 4))
+    assert joined.store.url.endswith("/0.json+2")
     assert cm.concat_references(sets[:1], dim="time")["t"].shape == (4, 2)
 
 
@@ -68,6 +81,12 @@ def test_a_pattern_is_expanded_in_the_order_of_names(sets, tmp_path, pattern):
 
 def test_a_query_of_a_web_address_is_no_wildcard():
     assert matching_urls("https://host/set.json?key=1", {}) is None
+
+
+def test_a_file_may_have_the_name_of_a_pattern(tmp_path):
+    (tmp_path / "[0].json").touch()
+    assert matching_urls(f"{tmp_path}/[0].json", {}) == [f"{tmp_path}/[0].json"]
+    assert matching_urls(f"{tmp_path}/[1].json", {}) == []
 
 
 def test_a_text_that_is_not_a_pattern_is_refused(tmp_path):

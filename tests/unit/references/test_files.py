@@ -40,7 +40,7 @@ def test_the_name_says_the_kind(tmp_path):
 
 @pytest.mark.parametrize(("name", "value"), [("kind", "csv"), ("record_size", 0)])
 def test_arguments_that_are_wrong(name, value, tmp_path):
-    with pytest.raises(ValueError, match="expected"):
+    with pytest.raises(ValueError, match=f"={value!r}: expected"):
         file_at(tmp_path / "a.json", **{name: value})
     with pytest.raises(TypeError, match="written to a url"):
         file_at({"refs": {}})
@@ -118,6 +118,26 @@ def test_a_store_that_was_made_meanwhile_stays(tmp_path):
     with pytest.raises(StoreError, match="others have written there since"):
         file.write(references(), replaces=None)
     assert list(cm.open_group(tmp_path / "a.parq")) == ["a"]
+
+
+@cases("stages", [True, False])
+def test_what_cannot_be_written_to_its_end_is_removed(stages, monkeypatch):
+    pytest.importorskip("pyarrow")
+    file = SetFile(MemoryStore(), "", "parquet", 10)
+    file.write(references(), replaces=None)
+    before = list(file.store.list_prefix(""))
+    monkeypatch.setattr(MemoryStore, "can_replace", lambda *_: stages)
+    monkeypatch.setattr(SetFile, "_put", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        file.write(references(), replaces=file.check_free(overwrite=True))
+    assert list(file.store.list_prefix("")) == (before if stages else [])
+
+
+def test_what_killed_writers_left_next_to_a_file_is_removed(monkeypatch):
+    swept = []
+    monkeypatch.setattr(MemoryStore, "sweep", lambda _, prefix, **options: swept.append((prefix, options)))
+    SetFile(MemoryStore(), "a/b.json", "json", 10).write(references(), replaces=None)
+    assert swept == [("a/", {"recursive": False})]
 
 
 @cases("old", [False, True])

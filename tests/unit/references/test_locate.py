@@ -38,6 +38,7 @@ def test_of_a_store_that_does_not_list_each_key_is_asked_for(monkeypatch):
     array = make()
     array.store.delete("a/c/1/0")
     monkeypatch.setattr(MemoryStore, "can_list", False)
+    monkeypatch.setattr("chunkmill.references.locate._MAX_PROBED", 6)
     table = locate(array)[0]
     assert (table.chunks.tolist(), table.lengths.tolist()) == ([0, 1, 3, 4, 5], [*map(array.store.size, KEYS)])
     monkeypatch.setattr("chunkmill.references.locate._MAX_PROBED", 5)
@@ -61,8 +62,9 @@ def test_headers_of_n5_blocks(monkeypatch):
     array = make(format="n5", codecs="raw")
     block = array.store.get("a/0/0")
     array.store.set("a/0/0", b"\0\1" + block[2:12] + (4).to_bytes(4, "big") + block[12:])  # of mode 1
-    table = locate(array)[0]
+    table, result = locate(array)
     assert (table.offsets[:2].tolist(), table.lengths[:2].tolist()) == ([16, 12], [16, 16])
+    assert (result.counts["n_requests"], result.counts["bytes_read"]) == (15, 128)
     size = array.store.size
     monkeypatch.setattr(MemoryStore, "size", lambda _, key: size(key) or 28)
     monkeypatch.setattr(MemoryStore, "can_list", False)

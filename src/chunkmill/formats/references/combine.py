@@ -271,7 +271,7 @@ def _without_consolidated(key: str, value: bytes) -> bytes:
         return value
     document = parse_json(key, value)
     document.pop("consolidated_metadata", None)
-    return json.dumps(document, ensure_ascii=False).encode("utf-8")
+    return json.dumps(document).encode()
 
 
 def _lengthened(part: _Part, path: str, lengths: Mapping[int, Sequence[tuple[int, int]]]) -> tuple[str, bytes]:
@@ -291,7 +291,7 @@ def _lengthened(part: _Part, path: str, lengths: Mapping[int, Sequence[tuple[int
             "name": "rectilinear",
             "configuration": {"kind": "inline", "chunk_shapes": chunk_shapes},
         }
-    return key, json.dumps(document, ensure_ascii=False).encode("utf-8")
+    return key, json.dumps(document).encode()
 
 
 def _add_chunks(

@@ -242,7 +242,7 @@ class _Reader:
 
     def _inline(self, key: str, value: Any) -> bytes:
         if isinstance(value, dict):
-            return json.dumps(value, ensure_ascii=False).encode("utf-8")
+            return json.dumps(value).encode()
         if not isinstance(value, str):
             raise self._bad_entry(key, value)
         try:

@@ -314,7 +314,7 @@ def _parse_root(key: str, value: bytes) -> tuple[dict[str, bytes], int]:
         if isinstance(member, str):  # as the specification says
             documents[name] = member.encode("utf-8", "surrogatepass")  # then not a document
         elif isinstance(member, dict):  # as fsspec and kerchunk write
-            documents[name] = json.dumps(member, ensure_ascii=False).encode("utf-8", "surrogatepass")
+            documents[name] = json.dumps(member).encode()
         else:
             raise MetadataError(key=key, field=f"metadata[{name!r}]", got=member, expected="an object or its text")
     return documents, size
@@ -354,7 +354,7 @@ def emit_reference_parquet(references: ReferenceSet, *, record_size: int = 10_00
     yield from _record_files(references, arrays, rows, record_size)
     metadata = {key: parse_json(key, document) for key, document in documents.items()}
     root = {"metadata": metadata, "record_size": record_size}
-    yield ROOT_KEY, json.dumps(root, ensure_ascii=False).encode("utf-8")
+    yield ROOT_KEY, json.dumps(root).encode()
 
 
 def _record_files(

@@ -11,6 +11,7 @@ import pytest
 from support.cases import cases
 
 from chunkmill.errors import MetadataError, UnsupportedFeature
+from chunkmill.formats.references import parquet
 from chunkmill.formats.references.chunk_numbers import is_reference_root, parse_array_keys
 from chunkmill.formats.references.json import parse_reference_json
 from chunkmill.formats.references.parquet import ParquetReferences, emit_reference_parquet, parse_records
@@ -164,7 +165,8 @@ GRIDS = {
 
 
 @cases(("key", "metadata"), GRIDS.items())
-def test_the_file_and_row_of_a_chunk(key, metadata):
+def test_the_file_and_row_of_a_chunk(key, metadata, monkeypatch):
+    monkeypatch.setattr(parquet, "_MAX_FILES", 3)
     rows = {name: [f"{name}-{i}" for i in range(4)] for name in "abc"}
     prefix = next(iter(metadata)).rpartition("/")[0]
     prefix += "/" if prefix else ""
@@ -239,9 +241,7 @@ def test_grids_that_are_not_regular_are_refused():
 
 
 def test_only_some_record_tables_stay_in_memory(monkeypatch):
-    import chunkmill.formats.references.parquet as module
-
-    monkeypatch.setattr(module, "_MAX_ROWS", 10)
+    monkeypatch.setattr(parquet, "_MAX_ROWS", 10)
     rows = file({"path": ["u"] * 4, "offset": [1] * 4, "size": [1] * 4})
     references, log = opened({"x/.zarray": zarray([40], [1])}, {f"x/refs.{i}.parq": rows for i in range(10)})
     for number in [*range(40), 35, 0]:
@@ -341,6 +341,7 @@ def test_what_is_written_is_read_again():
     assert {key: again.locate(key) for key in expected} == expected
     assert sorted(again.keys()) == sorted(expected)
     assert dict(again.load().items()) == expected
+    assert not pq.read_metadata(pa.BufferReader(files["x/refs.0.parq"])).row_group(0).column(0).is_stats_set
 
 
 @cases(
@@ -375,15 +376,20 @@ def test_rows_of_a_table_are_numbered_together():
 
 def test_files_are_written_one_by_one():
     builder = ReferenceBuilder()
-    builder.add_data("x/.zarray", json.dumps(zarray([200], [1])).encode())
-    numbers = np.arange(200)
-    ids = np.array([builder.url_id(f"s3://b/{i // 100}.nc") for i in numbers])
-    builder.add_table("x/", "/", numbers.reshape(-1, 1), ids, numbers * 8, np.full(200, 8))
-    files = emit_reference_parquet(builder.build(), record_size=150)
+    builder.add_data("x/.zarray", json.dumps(zarray([41], [1])).encode())
+    numbers = np.arange(41)
+    ids = np.array([builder.url_id(f"s3://b/{i % 2}.nc") for i in numbers])
+    builder.add_table("x/", "/", numbers.reshape(-1, 1), ids, numbers * 8, np.full(41, 8))
+    files = emit_reference_parquet(builder.build(), record_size=21)
     name, value = next(files)
     assert name == "x/refs.0.parq"
-    assert parse_records(name, value).reference(149) == Reference("s3://b/1.nc", 149 * 8, 8)
-    assert [name for name, _ in files] == ["x/refs.1.parq", ".zmetadata"]
+    assert parse_records(name, value).reference(19) == Reference("s3://b/1.nc", 19 * 8, 8)
+    (name, other), (last, _) = files
+    assert (name, last) == ("x/refs.1.parq", ".zmetadata")
+    # as fsspec has it: a dictionary of urls that occur more than ten times
+    assert [
+        pa.types.is_string(pq.read_schema(pa.BufferReader(each)).field("path").type) for each in (value, other)
+    ] == [0, 1]
 
 
 def test_more_files_than_can_be_asked_for():
