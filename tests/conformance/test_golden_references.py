@@ -13,15 +13,10 @@ SETS = sorted(p.name for p in GOLDEN.iterdir() if p.suffix in {".json", ".parque
 
 AIR = (np.arange(5 * 4 * 6).reshape(5, 4, 6) * 37 % 500 - 250).astype("i2")
 EXPECTED = {
-    "air": AIR,
-    "time": np.arange(5) * 6.0,
-    "lat": np.arange(4, dtype="f4") - 1.5,
-    "lon": np.arange(6, dtype="f4") - 1.5,
-    "sparse": np.array([-9, -9, 20, 30, -9, -9], "i4"),
-    "crs": np.array(7, "i4"),
-    "checked": np.arange(6, dtype="f4") / 4,
-    "deep/er/air": (AIR[:, :, 0] % 200).astype("u1"),
-}
+    "air": AIR, "time": np.arange(5) * 6.0, "lat": np.arange(4, dtype="f4") - 1.5,
+    "lon": np.arange(6, dtype="f4") - 1.5, "sparse": np.array([-9, -9, 20, 30, -9, -9], "i4"), "crs": np.array(7, "i4"),
+    "checked": np.arange(6, dtype="f4") / 4, "deep/er/air": (AIR[:, :, 0] % 200).astype("u1"),
+}  # fmt: skip
 
 
 def test_there_are_sets():

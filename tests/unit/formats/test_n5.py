@@ -84,30 +84,23 @@ def test_parameters_that_cannot_be_are_n5_s_defaults(kind: str, name: str, defau
 
 
 @cases(
-    ("changes", "field"),
-    {
-        "block_too_long": ({"blockSize": [4, 1 << 31, 2]}, "blockSize"),
-        "integral_float": ({"dimensions": [7, 5.0, 3]}, "dimensions"),
-        "compression_null": ({"compression": None}, "compression"),
-        "no_type": ({"compression": {}}, "type"),
-        **{name: ({name: ...}, name) for name in ("dataType", "blockSize")},
-    }.values(),
-)
-def test_wrong_documents(changes: dict[str, Any], field: str) -> None:
-    with pytest.raises(MetadataError) as caught:
-        dataset(**changes)
-    assert (caught.value.key, caught.value.field) == (KEY, field)
-
-
-@cases(
-    "changes",
+    ("words", "changes"),
     [
-        {"dataType": "string"}, {"compression": {"type": "lzma"}}, {"dimensions": [], "blockSize": []},
+        ("got [4, 2147483648, 2], expected at most 2147483647", {"blockSize": [4, 1 << 31, 2]}), ("type: got 'nothing'", {"compression": {}}),
+        ("dimensions: got [7, 5.0, 3]", {"dimensions": [7, 5.0, 3]}), ("compression: got None", {"compression": None}),
+        ("dataType: got 'nothing'", {"dataType": ...}), ("blockSize: got 'nothing'", {"blockSize": ...}), ("'lzma'", {"compression": {"type": "lzma"}}),
+        ("dataType: got 'int3', expected one of int8", {"dataType": "int3"}), ("support dataType 'string'", {"dataType": "string"}),
+        ("0 dimensions", {"dimensions": [], "blockSize": []}), ("isLabelMultiset", {"isLabelMultiset": True}),
     ],
 )  # fmt: skip
-def test_understood_and_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(UnsupportedFeature, match="n5 does not support"):
+def test_wrong_documents(words: str, changes: dict[str, Any]) -> None:
+    with pytest.raises(MetadataError) as caught:
         dataset(**changes)
+    assert (caught.value.key, words in str(caught.value)) == (KEY, True)
+
+
+def test_the_longest_blocks() -> None:
+    assert dataset(blockSize=[4, (1 << 31) - 1, 2]).chunk_grid.chunk_shape == (2, (1 << 31) - 1, 4)
 
 
 # Attributes and groups

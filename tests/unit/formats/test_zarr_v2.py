@@ -90,11 +90,9 @@ def test_chains(members, dtype, chain):
 REFUSED_CHAINS = [
     ("expected an object codec for '|O'", {"dtype": "|O", "compressor": {"id": "zlib"}}),
     ("vlen-utf8 over data type int32", {"filters": [{"id": "vlen-utf8"}]}),
-    ("'vlen-utf8' after a codec of bytes", {"dtype": "|O", "filters": [{"id": "vlen-utf8"}, {"id": "vlen-utf8"}]}),
-    (
-        "'delta' after a codec of bytes",
-        {"filters": [{"id": "shuffle", "elementsize": 4}, {"id": "delta", "dtype": "<i4"}]},
-    ),
+    ("'vlen-utf8' after a codec of bytes", {"dtype": "|O", "filters": [{"id": "vlen-utf8"}, {"id": "vlen-utf8"}]}), (
+     "'delta' after a codec of bytes",
+     {"filters": [{"id": "shuffle", "elementsize": 4}, {"id": "delta", "dtype": "<i4"}]}),
     ("delta of >i4 over <i4", {"filters": [{"id": "delta", "dtype": ">i4"}]}),
     ("delta of int64 over int32", {"filters": [{"id": "delta", "dtype": "<i8"}]}),
     ("blosc.shuffle: got 3", {"compressor": {"id": "blosc", "shuffle": 3}}),
@@ -105,7 +103,7 @@ REFUSED_CHAINS = [
     ("compressor: got 'zlib', expected dict or NoneType", {"compressor": "zlib"}),
     ("filters: got {'id': 'zlib'}, expected null or a list", {"filters": {"id": "zlib"}}),
     ("filters: got ['zlib'], expected null or a list", {"filters": ["zlib"]}),
-]
+]  # fmt: skip
 
 
 @cases(("words", "members"), REFUSED_CHAINS)

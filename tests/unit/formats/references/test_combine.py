@@ -19,23 +19,15 @@ def day(name, n=4, *, chunk=2, units="days since 2000-01-01", scale=0.5, filters
         return {"zarr_format": 2} | members
 
     document = {
-        ".zgroup": {"zarr_format": 2},
-        ".zattrs": {"title": name},
-        ".zmetadata": {"metadata": {}, "zarr_consolidated_format": 1},
-        "air/.zarray": zarray([n, lat], [chunk, 2]),
+        ".zgroup": {"zarr_format": 2}, ".zattrs": {"title": name},
+        ".zmetadata": {"metadata": {}, "zarr_consolidated_format": 1}, "air/.zarray": zarray([n, lat], [chunk, 2]),
         "air/.zattrs": {"_ARRAY_DIMENSIONS": ["time", "lat"], "scale_factor": scale, "history": name},
-        "time/.zarray": zarray([n], [chunk], "<f8"),
-        "time/.zattrs": {"_ARRAY_DIMENSIONS": ["time"], "units": units},
-        "lat/.zarray": zarray([lat], [lat]),
-        "lat/.zattrs": {"_ARRAY_DIMENSIONS": ["lat"]},
-        "lat/0": [name, 1, 6],
-        "crs/.zarray": zarray([], []),
-        "crs/.zattrs": {"_ARRAY_DIMENSIONS": []},
-        "crs/0": "base64:AAE=",
+        "time/.zarray": zarray([n], [chunk], "<f8"), "time/.zattrs": {"_ARRAY_DIMENSIONS": ["time"], "units": units},
+        "lat/.zarray": zarray([lat], [lat]), "lat/.zattrs": {"_ARRAY_DIMENSIONS": ["lat"]}, "lat/0": [name, 1, 6],
+        "crs/.zarray": zarray([], []), "crs/.zattrs": {"_ARRAY_DIMENSIONS": []}, "crs/0": "base64:AAE=",
         **{f"time/{i}": f"{name} {i}" for i in range(-(-n // chunk))},
-        **{f"air/{i}.{j}": [name, 100 * i + j, 8] for i in range(-(-n // chunk)) for j in range(2)},
-        **(extra or {}),
-    }
+        **{f"air/{i}.{j}": [name, 100 * i + j, 8] for i in range(-(-n // chunk)) for j in range(2)}, **(extra or {}),
+    }  # fmt: skip
     return parse_reference_json(json.dumps(document).encode())
 
 

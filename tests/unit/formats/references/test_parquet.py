@@ -319,15 +319,11 @@ DOCUMENTS = {
     "v/zarr.json": zarr_json([4, 6], [1, 1], {"name": "default"}),
 }  # fmt: skip
 CHUNKS = {
-    "x/0.0": ["a.nc", 0, 10],
-    "x/2.3": ["b.nc"],
-    "x/1.2": "inline",
-    "x/1.3": ["a.nc", 7, 0],
-    "s/0": "base64:/w==",
+    "x/0.0": ["a.nc", 0, 10], "x/2.3": ["b.nc"], "x/1.2": "inline", "x/1.3": ["a.nc", 7, 0], "s/0": "base64:/w==",
     **{f"l/0/{i}": [f"l{i}.nc", i, 4] for i in range(0, 30, 2)},
     **{f"l/1/{i}/{i % 2}": ["l.nc", i, 4] for i in range(30)},
     **{f"v/c/{i}/{j}": ["v.nc", i * 10 + j, 4] for i in range(4) for j in range(6)},
-}
+}  # fmt: skip
 
 
 def test_what_is_written_is_read_again():
