@@ -466,5 +466,5 @@ def _nczarr_names(
         members = candidate if isinstance(candidate, dict) else {}
         references = axis_names(members.get("dimrefs", members.get("dimension_references")), ndim)
         if references is not None:
-            return tuple(reference.rsplit("/", 1)[-1] for reference in references)
+            return tuple(reference.rpartition("/")[2] for reference in references)
     return None

@@ -162,8 +162,8 @@ def _parse_bytes(configuration: Mapping[str, JSON], flight: _Flight) -> dict[str
     if endian is None:
         raise MetadataError(key=flight.key, field="bytes.endian", got="nothing", expected="little or big")
     if "endian" not in configuration:
-        text = f"{flight.key}: the codec 'bytes' has no endian, which {flight.dtype} needs; it is read as little"
-        warnings.warn(text[:400], UserWarning, stacklevel=2)
+        text = f"{flight.key}: the codec 'bytes' has no endian, which {flight.dtype!s:.200} needs; it is read as little"
+        warnings.warn(text, UserWarning, stacklevel=2)
     return {"endian": endian}
 
 

@@ -273,7 +273,7 @@ class ZarrV3Draft(DraftLayout):
 def _parse_encoding(document: Mapping[str, JSON]) -> str:
     encoding = get_member(_ENTRY, document, "metadata_encoding", dict)
     if "extension" in encoding or encoding.get("type") != "json":
-        raise UnsupportedFeature(format=ZarrV3Draft.name, feature=f"metadata encoding {encoding}"[:200], key=_ENTRY)
+        raise UnsupportedFeature(format=ZarrV3Draft.name, feature=f"metadata encoding {encoding}", key=_ENTRY)
     suffix = get_member(_ENTRY, encoding, "metadata_key_suffix", str)
     if not _SUFFIX.fullmatch(suffix):
         raise MetadataError(
@@ -287,7 +287,7 @@ def parse_grid(key: str, document: Mapping[str, JSON]) -> tuple[ChunkGrid, Chunk
     shape = check_shape(get_member(key, document, "shape", list), key=key)
     grid = get_member(key, document, "chunk_grid", dict)
     if "extension" in grid or grid.get("type") != "regular":
-        raise UnsupportedFeature(format=ZarrV3Draft.name, feature=f"chunk grid {grid}"[:200], key=key)
+        raise UnsupportedFeature(format=ZarrV3Draft.name, feature=f"chunk grid {grid}", key=key)
     if unknown := sorted(grid.keys() - {"type", "chunk_shape", "separator"}):
         raise MetadataError(key=key, field="chunk_grid", got=unknown, expected="type, chunk_shape and separator")
     sizes = get_member(key, grid, "chunk_shape", list)
@@ -348,8 +348,8 @@ def _parse_extension(key: str, value: dict[str, JSON]) -> tuple[np.dtype[Any], E
         raise MetadataError(key=key, field="data_type", got=value, expected=expected)
     for name in fallback if isinstance(fallback, list) else [fallback]:
         if (known := _parse_name(key, name)) is not None:
-            text = f"{key}: data type {kind!r} of extension {extension!r} is unknown here and read as {name!r}"
-            warnings.warn(text[:400], UserWarning, stacklevel=2)
+            text = f"{key}: data type {kind!r:.80} of extension {extension!r:.80} is unknown here and read as {name!r}"
+            warnings.warn(text, UserWarning, stacklevel=2)
             return known
     feature = f"data type {str(kind)[:80]!r} of extension {extension[:80]!r}, without a fallback that is known here"
     raise UnsupportedFeature(format=ZarrV3Draft.name, feature=feature, key=key)
@@ -419,7 +419,7 @@ def parse_layout(key: str, document: Mapping[str, JSON], rank: int) -> tuple[Nam
     """Return the filters that make the memory layout: F turns the axes round, then everything is in C order."""
     layout = document.get("chunk_memory_layout")
     if isinstance(layout, dict):
-        raise UnsupportedFeature(format=ZarrV3Draft.name, feature=f"memory layout {layout}"[:200], key=key)
+        raise UnsupportedFeature(format=ZarrV3Draft.name, feature=f"memory layout {layout}", key=key)
     return tuple(layout_filters(layout, rank, key=key, field="chunk_memory_layout"))
 
 
@@ -439,7 +439,7 @@ def parse_codecs(key: str, value: JSON, dtype: np.dtype[Any], endian: Endian) ->
         elif name == "blosc":
             compressors.append(NamedConfig("blosc", parse_blosc(configuration, dtype.itemsize, key=key)))
         else:
-            feature = f"codec {codec.get('type')!r}"[:200] + (" after another" if name == "endian" else "")
+            feature = f"codec {codec.get('type')!r:.200}" + (" after another" if name == "endian" else "")
             raise UnsupportedFeature(format=ZarrV3Draft.name, feature=feature, key=key)
     return (NamedConfig("bytes", {"endian": endian}), *compressors)
 

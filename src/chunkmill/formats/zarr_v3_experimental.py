@@ -158,5 +158,5 @@ def _parse_compressor(key: str, document: Mapping[str, JSON]) -> list[dict[str, 
     uri = get_member(key, compressor, "codec", str)
     configuration = get_member(key, {"configuration": {}, **compressor}, "configuration", dict)
     if (found := _CODEC.fullmatch(uri)) is None:
-        raise UnsupportedFeature(format=ZarrV3Experimental.name, feature=f"codec {uri!r}"[:200], key=key)
+        raise UnsupportedFeature(format=ZarrV3Experimental.name, feature=f"codec {uri!r}", key=key)
     return [{**configuration, "id": found[1]}]

@@ -51,7 +51,12 @@ def test_v2_another_version_is_refused(version):
 
 
 def test_v2_another_document_is_none():
-    assert consolidated.parse_v2(b'{"metadata": {}, "record_size": 10}', ".zmetadata") is None  # a reference set
+    for value in (
+        b'{"metadata": {}, "record_size": 10}',
+        v2({}, record_size=10),
+        b'{"metadata": {}}',
+    ):  # a reference set
+        assert consolidated.parse_v2(value, ".zmetadata") is None
 
 
 BAD_PATHS = ["..", "../outside", "a/../../b", "./a", "a//b", "/a", "a/", "a\0b"]

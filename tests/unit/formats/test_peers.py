@@ -63,4 +63,7 @@ def test_structured_types_as_zarr_python_has_them(layout, peers):
     ],
 )  # fmt: skip
 def test_portable_chains(format, names, expected):  # noqa: A002
-    assert [codec.name for codec in portable_chain([NamedConfig(name) for name in names], format)] == expected
+    chain = portable_chain([NamedConfig(name) for name in names], format)
+    assert [codec.name for codec in chain] == expected
+    best = {"zstd": {"level": 3, "checksum": False}, "gzip": {"level": 6}}
+    assert all(codec.configuration == best[codec.name] for codec in chain if codec.name not in names)

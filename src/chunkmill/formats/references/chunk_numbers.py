@@ -172,7 +172,7 @@ def split_by_array(
     documents: dict[str, bytes] = {}
     chunks: list[tuple[str, tuple[int, int, int]]] = []
     for key, entry in references.named.items():
-        if key.rsplit("/", 1)[-1] in DOCUMENT_NAMES:
+        if key.rpartition("/")[2] in DOCUMENT_NAMES:
             reference = references.locate(key)
             if reference is None or reference.data is None:
                 raise MetadataError(key=key, field="reference", got=reference, expected="a document inside the set")

@@ -67,7 +67,7 @@ def _is_reference_set(members: list[tuple[str, JSON]]) -> bool:
         return True
     if members and members[0][0] in {"refs", "templates", "gen"}:  # the version may come after them
         return members[0][1] is None
-    return any(name.rsplit("/", 1)[-1] in _DOCUMENTS or _is_range(value) for name, value in members)
+    return any(name.rpartition("/")[2] in _DOCUMENTS or _is_range(value) for name, value in members)
 
 
 def _is_range(value: JSON) -> bool:
@@ -202,7 +202,7 @@ class _Reader:
         templates = {**templates, **overrides}
         for name, text in templates.items():
             if not isinstance(text, str):
-                raise self._error(f"templates[{name!r}]", text, "a string")
+                raise self._error(f"templates[{name!r:.300}]", text, "a string")
         if not templates and gen == []:  # without templates braces in urls mean themselves
             return
         from chunkmill.formats.references.template import Templates, add_generated  # noqa: PLC0415 - imports jinja2
@@ -250,11 +250,11 @@ class _Reader:
                 return base64.b64decode(value[len(_BASE64) :], validate=True)
             return value.encode("utf-8")
         except ValueError as error:  # binascii.Error and, for lone surrogates, UnicodeEncodeError are ValueErrors
-            raise self._error(f"reference {key!r}", str(error), "text, or base64 after 'base64:'") from None
+            raise self._error(f"reference {key!r:.300}", str(error), "text, or base64 after 'base64:'") from None
 
     def _bad_entry(self, key: str, value: object) -> MetadataError:
         expected = "text, an object, [url], or [url, offset, length] with integers in 0..2**63-1"
-        return self._error(f"reference {key!r}", value, expected)
+        return self._error(f"reference {key!r:.300}", value, expected)
 
     def _error(self, field: str, got: object, expected: str) -> MetadataError:
-        return MetadataError(key=self._source, field=field[:300], got=got, expected=expected)
+        return MetadataError(key=self._source, field=field, got=got, expected=expected)

@@ -191,7 +191,7 @@ class ParquetReferences:
         self.fingerprint = hashlib.blake2b(value, digest_size=16).hexdigest()
         self.documents, self.record_size = _parse_root(f"{source}/{ROOT_KEY}", value)
         self._array_paths = {
-            key.rpartition("/")[0]: None for key in self.documents if key.rsplit("/", 1)[-1] in {".zarray", "zarr.json"}
+            key.rpartition("/")[0]: None for key in self.documents if key.rpartition("/")[2] in {".zarray", "zarr.json"}
         }
         self._arrays: dict[str, ArrayKeys | None] = {}
         self._tables: OrderedDict[str, RecordTable | None] = OrderedDict()

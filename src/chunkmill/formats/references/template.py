@@ -178,7 +178,7 @@ def _refused(text: str) -> Iterator[None]:
 
 
 def _error(text: str, expected: str) -> MetadataError:
-    return MetadataError(key="<references>", field="template", got=text[:200], expected=expected)
+    return MetadataError(key="<references>", field="template", got=text, expected=expected)
 
 
 def add_generated(builder: ReferenceBuilder, gen: JSON, templates: Templates, source: str) -> None:
