@@ -255,7 +255,7 @@ def _to_integers(
         if out_of_range is None:
             raise ValueError(f"{values[beyond].reshape(-1)[0]} is out of the range of {dtype}")
         if out_of_range == "clamp":
-            values = np.where(values < low, low, np.where(values > high, high, values.astype(object)))
+            values = np.clip(values.astype(object), low, high)
     return _wrapped(values, dtype)
 
 

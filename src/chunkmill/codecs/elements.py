@@ -102,7 +102,7 @@ def is_fill(chunk: NDArray[Any], fill_value: Any) -> bool:
     wanted = fill.view(_UNSIGNED[unit])
     if wanted.size == 1:
         return all(bool((words[i : i + _BLOCK] == wanted).all()) for i in range(0, words.size, _BLOCK))
-    pattern = np.tile(wanted, max(1, min(_BLOCK, words.size) // wanted.size))
+    pattern = np.tile(wanted, -(-min(_BLOCK, words.size) // wanted.size))
     blocks = (words[i : i + pattern.size] for i in range(0, words.size, pattern.size))
     return all(bool((block == pattern[: block.size]).all()) for block in blocks)
 

@@ -119,4 +119,4 @@ def _n_parts(dtype: np.dtype[Any]) -> int:
 def _extended_bits(dtype: np.dtype[Any]) -> int:
     """Return the bits up to which the sign bit is repeated: 0 where there is none."""
     limits = integer_range(np.dtype(np.int64) if dtype.kind in "mM" else dtype)
-    return n_bits(dtype) if limits is not None and limits[0] < 0 else 0
+    return n_bits(dtype) * (limits is not None and limits[0] < 0)

@@ -215,7 +215,7 @@ class ReferenceBuilder:
 
     def _table(self, form: KeyForm, pieces: list[_Piece]) -> ReferenceTable | None:
         extents = tuple(int(n) + 1 for n in np.max([piece[0].max(axis=0) for piece in pieces], axis=0))
-        is_few = sum(len(piece[0]) for piece in pieces) < _FEW
+        is_few = sum(len(coords) for coords, *_ in pieces) < _FEW
         if is_few or prod(extents) > _INT64_MAX:  # ranks would overflow: hostile, or so sparse that a dict serves
             for coords, *columns in pieces:
                 self._name([form[0] + form[1].join(map(str, row)) for row in coords.tolist()], columns)

@@ -129,8 +129,6 @@ def _times(array: NDArray[Any], dtype: np.dtype[Any]) -> Cast:
     cast = array.astype(dtype)
     if array.dtype.kind != dtype.kind:
         return cast, np.ones(array.shape, np.bool_)
-    if np.datetime_data(array.dtype)[0] == "generic":  # a number of whatever unit
-        return cast, np.False_
     return cast, (cast.astype(array.dtype) != array) & ~(np.isnat(array) & np.isnat(cast))
 
 

@@ -15,10 +15,7 @@ TestAxes = fixed(
     [CUBE, np.arange(24.0).reshape(2, 3, 4)[:, ::-1], np.zeros((0, 3, 4), "i2")],
     [(np.arange(4, dtype="u1").reshape(1, 2, 2), "00 02 01 03")],
 )
-TestWhatIsLeft = fixed(
-    [codec("reshape", shape=[2, -1]), codec("reshape", shape=[-1]), LITTLE],
-    [CUBE, np.asfortranarray(CUBE.astype("f4")), np.array([1, 2])],
-)
+TestWhatIsLeft = fixed([codec("reshape", shape=[2, -1]), codec("reshape", shape=[-1]), LITTLE], [CUBE, np.asfortranarray(CUBE.astype("f4")), np.array([1, 2])])  # fmt: skip
 TestSqueeze = fixed(
     [{"name": "zarrs.squeeze"}, codec("transpose", order=[1, 0]), LITTLE],
     [np.arange(6, dtype="i2").reshape(1, 2, 1, 3), np.arange(6.0).reshape(2, 3)],
@@ -55,9 +52,7 @@ def test_members_that_a_filter_has_not(name, known):
 
 def test_one_element_keeps_one_axis():
     spec = ChunkSpec((1, 1), np.dtype("u1"), None)
-    assert (
-        pipeline_of([{"name": "zarrs.squeeze"}, codec("transpose", order=[0]), "bytes"], spec).decode(b"a", spec) == 97
-    )
+    assert (pipeline_of([{"name": "zarrs.squeeze"}, codec("transpose", order=[0]), "bytes"], spec).decode(b"a", spec) == 97)  # fmt: skip
 
 
 @cases("order", [[0, 1], [0, 1, 1], [0, 1, 3], [0, 1, -1], "G", [0, 1, 2.0], [True, 0, 2], None])

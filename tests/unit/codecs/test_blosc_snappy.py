@@ -17,10 +17,7 @@ def written(folder, values, shuffle, blocksize=0):
     """Have TensorStore write `values` in one chunk; return its bytes."""
     tensorstore = pytest.importorskip("tensorstore")
     about = {"cname": "snappy", "clevel": 5, "shuffle": shuffle, "typesize": values.itemsize, "blocksize": blocksize}
-    metadata = {
-        "shape": values.shape, "data_type": values.dtype.name,
-        "chunk_grid": codec("regular", chunk_shape=values.shape), "codecs": [LITTLE, codec("blosc", **about)],
-    }  # fmt: skip
+    metadata = {"shape": values.shape, "data_type": values.dtype.name, "chunk_grid": codec("regular", chunk_shape=values.shape), "codecs": [LITTLE, codec("blosc", **about)]}  # fmt: skip
     spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(folder)}, "metadata": metadata, "create": True}
     tensorstore.open(spec).result().write(values).result()
     return (folder / "c" / "0").read_bytes()
@@ -32,17 +29,7 @@ def walk(dtype, n):
 
 
 @cases("shuffle", ["noshuffle", "shuffle", "bitshuffle"])
-@cases(
-    ("dtype", "n", "blocksize"),
-    [
-        ("<i4", 50_000, 0),
-        ("<f8", 4001, 0),
-        ("<i8", 800, 0),
-        ("<c16", 3000, 0),
-        ("<i4", 30_000, 4096),
-        ("<i4", 999, 512),
-    ],
-)
+@cases(("dtype", "n", "blocksize"), [("<i4", 50_000, 0), ("<f8", 4001, 0), ("<i8", 800, 0), ("<c16", 3000, 0), ("<i4", 30_000, 4096), ("<i4", 999, 512)])  # fmt: skip
 def test_frames_of_tensorstore(tmp_path, shuffle, dtype, n, blocksize):
     values = walk(dtype, n)
     assert is_snappy(written(tmp_path, values, shuffle, blocksize)[2])

@@ -25,9 +25,7 @@ TestRaw = fixed(
     [np.arange(6, dtype="i4").reshape(2, 3), np.array([[1.5, -2.5]])],
     [(np.arange(6, dtype="u2").reshape(2, 3), "0000 0002 00000002 00000003 0000 0003 0001 0004 0002 0005")],
 )
-TestCompressed = contract(
-    [n5_default(1, codec("gzip", level=1))], [np.arange(6, dtype="i4"), np.array([1, 2], "u1")], detects=False
-)
+TestCompressed = contract([n5_default(1, codec("gzip", level=1))], [np.arange(6, dtype="i4"), np.array([1, 2], "u1")], detects=False)  # fmt: skip
 
 
 def test_blocks_of_other_shapes_are_cropped_and_filled():

@@ -27,7 +27,12 @@ TestNumbers = fixed(
 # Bits 1 to 5: what lies outside is lost, and the sign comes back.
 TestSomeBits = fixed(
     [packbits(first_bit=1, last_bit=5, padding_encoding="first_byte")],
-    [np.arange(0, 32, 2, dtype="i4"), np.arange(-32, 32, 2, dtype="i1").reshape(4, 8), np.zeros((0,), "i2")],
+    [
+        np.arange(0, 32, 2, dtype="i4"),
+        np.arange(0, 64, 2, dtype="u2"),
+        np.arange(-32, 32, 2, dtype="i1").reshape(4, 8),
+        np.zeros((0,), "i2"),
+    ],
     [(np.array([0, 2, -2], "i2"), "01 20 7c")],
 )
 TestLastByte = fixed([packbits(padding_encoding="last_byte")], [BITS, np.zeros((3, 0), bool)], [(BITS, "0d 03 06")])

@@ -20,11 +20,9 @@ def zfp(mode="reversible", **parameters):
 ROWS = np.array([[0, 1, 2, 3, 4, 5], [24, 25, 26, 27, 28, 29], [48, 49, 50, 51, 52, 53], [72, 73, 74, 75, 76, 77]])
 # what zarrs 0.23 writes of them, and of their halves as floats
 ZARRS = {
-    "f4": "1522242210a910215185a80000000000", "f8": "1510412202910a88205185a800000000",
-    "i1": "08890844101255880a00000000000000", "i2": "100089084420001255880a0000000000",
-    "i4": "1f000040222000f90000001201054a02", "i8": "3f00000000000080444000f2030000000000004804142809",
-    "M8[s]": "3f00000000000080444000f2030000000000004804142809", "u1": "68a18840042d1455880a000000000000",
-    "u2": "700100a08840042e00001455880a0000", "u4": "1f000040222000f90000001201054a02",
+    "f4": "1522242210a910215185a80000000000", "f8": "1510412202910a88205185a800000000", "i1": "08890844101255880a00000000000000", "i2": "100089084420001255880a0000000000",
+    "i4": "1f000040222000f90000001201054a02", "i8": "3f00000000000080444000f2030000000000004804142809", "M8[s]": "3f00000000000080444000f2030000000000004804142809",
+    "u1": "68a18840042d1455880a000000000000", "u2": "700100a08840042e00001455880a0000", "u4": "1f000040222000f90000001201054a02",
     "u8": "3f00000000000080444000f2030000000000004804142809",
 }  # fmt: skip
 
@@ -48,15 +46,8 @@ class TestAccuracy(CodecContract):
             assert np.abs(pipeline.decode(bytes(pipeline.encode(array, spec)), spec) - array).max() <= 0.05
 
 
-TestRate = contract(
-    [zfp("fixed_rate", rate=10)],
-    [np.linspace(0, 1, 50, dtype="f4"), np.linspace(0, 9, 60).reshape(3, 4, 5)],
-    detects=False,
-    exact=False,
-)
-TestPrecision = contract(
-    [zfp("fixed_precision", precision=20)], [np.linspace(0, 1, 50, dtype="f4")], detects=False, exact=False
-)
+TestRate = contract([zfp("fixed_rate", rate=10)], [np.linspace(0, 1, 50, dtype="f4"), np.linspace(0, 9, 60).reshape(3, 4, 5)], detects=False, exact=False)  # fmt: skip
+TestPrecision = contract([zfp("fixed_precision", precision=20)], [np.linspace(0, 1, 50, dtype="f4")], detects=False, exact=False)  # fmt: skip
 
 
 def test_streams_are_bounded():
@@ -78,22 +69,24 @@ def test_numbers_that_zfp_has_not():
 
 
 @cases(
-    "configuration",
+    ("mode", "parameters", "reason"),
     [
-        {}, {"mode": "lossy"}, {"mode": []}, {"mode": "fixed_rate"}, {"mode": "fixed_rate", "rate": 0}, {"mode": "fixed_rate", "rate": 1e300},
-        {"mode": "fixed_rate", "rate": float("nan")}, {"mode": "fixed_accuracy", "tolerance": "x"}, {"mode": "fixed_precision", "precision": 65},
-        {"mode": "reversible", "rate": 3}, {"mode": "expert", "minbits": 1, "maxbits": 16658, "maxprec": 64, "minexp": -10}, {"mode": "reversible", "write_header": True},
-        {"mode": "fixed_rate", "rate": 200}, {"mode": "fixed_rate", "rate": True},
+        (None, {}, "mode is None"), ("lossy", {}, "mode is 'lossy'"), ([], {}, "mode is .., expected one of"), ("fixed_rate", {}, "got the parameters .., expected rate for fixed_rate"), ("fixed_rate", {"rate": 0}, "rate is 0, which"),
+        ("fixed_rate", {"rate": 1e300}, "rate is 1e.300"), ("fixed_rate", {"rate": float("nan")}, "rate is nan"), ("fixed_rate", {"rate": True}, "rate is True"), ("fixed_rate", {"rate": 200}, "864 bits for each 4 numbers"),
+        ("fixed_accuracy", {"tolerance": "x"}, "tolerance is 'x'"), ("fixed_precision", {"precision": 65}, "precision is 65"), ("fixed_precision", {"precision": 2.0}, "precision is 2.0"), ("expert", {"minbits": 1}, "mode is 'expert'"),
+        ("reversible", {"rate": 3}, "got the parameters .'rate'., expected None"), ("reversible", {"write_header": True}, "write_header is set"), ("fixed_rate", {"rate": 128 + 1 / 4}, "577 bits .*, expected at most 576"),
     ],
 )  # fmt: skip
-def test_bad_configurations(configuration):
-    with pytest.raises(MetadataError):
-        pipeline_of([{"name": "zfp", "configuration": configuration}], ChunkSpec((4,), np.dtype("f4"), None))
+def test_bad_configurations(mode, parameters, reason):
+    with pytest.raises(MetadataError, match=reason):
+        pipeline_of([zfp(mode, **parameters)], ChunkSpec((4,), np.dtype("f4"), None))
+    for most in (zfp("fixed_precision", precision=64), zfp("fixed_rate", rate=128), zfp(write_header=False)):
+        pipeline_of([most], ChunkSpec((4,), np.dtype("f4"), None))
 
 
-@cases(("shape", "dtype"), [((2,) * 5, "f4"), ((2,), "c8"), ((2,), "?"), ((2,), "S3")])
+@cases(("shape", "dtype"), [((2,) * 5, "f4"), ((2,), "c8"), ((2,), "?"), ((2,), "S3"), ((2,), "V2")])
 def test_arrays_that_zfp_has_not(shape, dtype):
-    with pytest.raises(MetadataError):
+    with pytest.raises(MetadataError, match="needs numbers, not" if len(shape) == 1 else "at most 4 axes, not 5"):
         pipeline_of([zfp()], ChunkSpec(shape, np.dtype(dtype), None))
 
 

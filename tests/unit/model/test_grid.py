@@ -3,20 +3,20 @@
 from math import prod
 
 import numpy as np
+import pytest
 from hypothesis import given
 from support.cases import cases
 from support.strategies import grids, grids_with_regions
 
+from chunkmill.errors import RegionError
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
 
 CASES = [  # shape, chunks, grid shape, extents for dask
-    ((7, 5), (3, 2), (3, 3), ((3, 3, 1), (2, 2, 1))),
-    ((6,), (3,), (2,), ((3, 3),)),
-    ((2,), (5,), (1,), ((2,),)),  # one chunk, longer than the array
+    ((7, 5), (3, 2), (3, 3), ((3, 3, 1), (2, 2, 1))), ((6,), (3,), (2,), ((3, 3),)), ((2,), (5,), (1,), ((2,),)),  # one chunk, longer than the array
     ((), (), (), ()),  # one chunk
     ((0, 4), (3, 2), (0, 2), ((0,), (2, 2))),  # no chunk; dask has one of length 0
     ((0,), (0,), (0,), ((0,),)),  # as old zarr-python wrote it
-]
+]  # fmt: skip
 
 
 @cases(("shape", "chunks", "grid_shape", "dask_chunks"), CASES)
@@ -52,6 +52,13 @@ def test_a_run_of_a_million_million_costs_nothing():
     assert [o.coords for o in grid.overlaps((slice(3, 5), slice(0, 7)))] == [(3, 0), (4, 0)]
 
 
+def test_chunks_are_listed_up_to_a_number(monkeypatch):
+    monkeypatch.setattr("chunkmill.model.grid._MAX_LISTED", 3)
+    assert ChunkGrid.regular((5, 1), (2, 1)).dask_chunks == ((2, 2, 1), (1,))
+    with pytest.raises(RegionError, match=r"the lengths of \(4, 1\) chunks are too many to list"):
+        _ = ChunkGrid.regular((8, 1), (2, 1)).dask_chunks
+
+
 def test_overlaps_of_nothing_walk_nothing():
     grid = ChunkGrid.regular((0, 10**15), (1, 1))
     assert list(grid.overlaps((slice(0, 0), slice(0, 10**15)))) == []
@@ -82,9 +89,7 @@ def test_overlaps_partition_a_region(case):
     every = list(grid.overlaps(region))
     within = grid.within(region)
     assert within.shape == wanted.shape
-    assert [within.region(coords) for coords in within.all_coords() if wanted.size] == [
-        each.in_region for each in every
-    ]
+    assert [within.region(coords) for coords in within.all_coords() if wanted.size] == [each.in_region for each in every]  # fmt: skip
     assert grid.only_overlap(region) == (every[0] if len(every) == 1 else None)
 
 
