@@ -310,21 +310,21 @@ def _decoding(name: str, stored: Variable, like: Variable, url: str) -> dict[str
     is_time = isinstance(units, str) and "since" in units
     is_duration = str(stored.attrs.get("dtype")).startswith("timedelta64")
     decoding: dict[str, Any] = {}
-    meaning: set[str] = set()
+    meaning = {"units"} & like.attrs.keys() & stored.attrs.keys()
     if like.dtype.kind == "m":
         decoding["decode_timedelta"] = True
     elif like.dtype.kind == "O" and is_time:  # dates of cftime, in any calendar
         decoding["decode_times"] = coders.CFDatetimeCoder(use_cftime=True)
     elif like.dtype.kind in "iuf" and (is_time or is_duration):
         decoding |= {"decode_times": False, "decode_timedelta": False}
-        meaning = {"units", "calendar"}
+        meaning |= {"units", "calendar"}
     if _RAW & like.attrs.keys():  # opened without decoding
         decoding["mask_and_scale"] = False
         meaning |= _RAW
     pairs = ((key, *(_plain(key, each.attrs.get(key)) for each in (stored, like))) for key in sorted(meaning))
     if other := [f"{key}={own!r} in the store, {its!r} here" for key, own, its in pairs if own != its]:
         reason = f"its numbers mean others in the store: {', '.join(other)}"
-        hint = "pass times, and decoded values, as xr.decode_cf(ds) makes them"
+        hint = "convert them, or pass times and decoded values, as xr.decode_cf(ds) makes them"
         raise DatasetError(variable=name, url=url, reason=reason, hint=hint)
     return decoding
 

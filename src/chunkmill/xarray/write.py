@@ -173,7 +173,8 @@ def write_dataset(
         There is no group, and `mode`, `region` or `append_dim` needs one.
     DatasetError
         The dataset does not match what is stored; or values would read as others: out of the range of an encoding,
-        fractions among integers, missing without a marker or among texts.
+        fractions among integers, missing without a marker or among texts, in other units than those stored, or not
+        decoded from another packing.
     UnsupportedFeature
         The format cannot hold some of the variables: all of them are named.
     JobError

@@ -117,7 +117,7 @@ def test_units_that_do_not_fit_are_an_error_that_names_those_that_do(store):
         (
             np.array(["2000"], "M8[ns]"),
             np.array([1, 2]),
-            "units='days since 2000-01-01 00:00:00' in the store, None here; pass times",
+            "units='days since 2000-01-01 00:00:00' in the store, None here; convert them, or pass times",
         ),
     ],
 )
@@ -192,9 +192,18 @@ def test_data_opened_without_decoding_go_back_as_they_are(case):
         if case != "NaN":
             other = a.assign(a=a.a.assign_attrs({key: 7 if key != "units" else "days"}))
             with pytest.raises(
-                DatasetError, match=f"'a'.*{key}=.* in the store, .* here.*pass times, and decoded values"
+                DatasetError, match=f"'a'.*{key}=.* in the store, .* here.*pass times and decoded values"
             ):
                 write_dataset(other, store, append_dim="x")
+
+
+def test_other_units_are_refused(store):
+    kelvin, celsius = (xr.Dataset({"t": ("x", [280.0], {"units": units})}) for units in ("K", "degC"))
+    write_dataset(kelvin, store)
+    with pytest.raises(DatasetError, match="'t'.*mean others in the store: units='K' in the store, 'degC' here"):
+        write_dataset(celsius, store, append_dim="x")
+    write_dataset(xr.Dataset({"t": ("x", [281.0])}), store, append_dim="x")  # which says none
+    np.testing.assert_array_equal(read(store).t, [280, 281])
 
 
 def test_coordinates_that_differ_are_an_error_that_shows_them(store):
