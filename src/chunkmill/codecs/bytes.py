@@ -148,7 +148,11 @@ def _dtype(descr: Any) -> np.dtype[Any]:
 
 
 def byte_view(data: Any) -> memoryview:
-    """Return `data`, any buffer, as flat bytes, without a copy."""
+    """Return `data`, any buffer, as flat bytes, without a copy.
+
+    >>> list(byte_view(np.array([[1], [2]], "<u2"))), list(byte_view(np.zeros((0, 3))))
+    ([1, 0, 2, 0], [])
+    """
     view = memoryview(data)
     if view.format == "B" and view.ndim == 1:
         return view

@@ -215,6 +215,10 @@ def cast(values: NDArray[Any], dtype: np.dtype[Any], rounding: str, out_of_range
     --------
     >>> cast(np.array([2.5, -1.0, 300.0]), np.dtype("u1"), "nearest-away", "wrap")
     array([  3, 255,  44], dtype=uint8)
+    >>> cast(np.array([2.5]), np.dtype("S1"), "nearest-even", None)
+    Traceback (most recent call last):
+    ...
+    ValueError: |S1 holds no real numbers
     """
     if values.dtype == dtype:
         return values

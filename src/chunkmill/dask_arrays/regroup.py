@@ -63,6 +63,8 @@ def aligned_chunks(grid: ChunkGrid, region: Region, chunks: DaskChunks) -> DaskC
     ((4, 6),)
     >>> aligned_chunks(ChunkGrid.regular((20,), (4,)), (slice(2, 18),), ((16,),))
     ((16,),)
+    >>> aligned_chunks(ChunkGrid.regular((10,), (4,)), (slice(0, 10),), ((10, 0),))
+    ((10,),)
     """
     return tuple(_align_axis(axis, cut, own) for axis, cut, own in zip(grid.axes, region, chunks, strict=True))
 

@@ -105,6 +105,10 @@ def emit_blosc(codec: NamedConfig, *, format_name: str, key: str) -> dict[str, J
     --------
     >>> emit_blosc(NamedConfig("blosc"), format_name="zarr2", key="")
     {'cname': 'lz4', 'clevel': 5, 'shuffle': 1, 'blocksize': 0}
+    >>> emit_blosc(NamedConfig("blosc", {"shuffle": "much"}), format_name="zarr2", key="a/.zarray")
+    Traceback (most recent call last):
+    ...
+    chunkmill.errors.UnsupportedFeature: zarr2 does not support blosc with shuffle 'much' (in 'a/.zarray')
     """
     found = {name: codec.configuration.get(name, default) for name, default in _DEFAULTS["blosc"].items()}
     if found["shuffle"] not in SHUFFLES:

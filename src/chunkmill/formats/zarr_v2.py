@@ -188,6 +188,11 @@ def _may_compress(codec: NamedConfig) -> bool:
 
 
 def _emit_codec(codec: NamedConfig, key: str) -> dict[str, JSON]:
+    """Return numcodecs' configuration of a codec.
+
+    >>> _emit_codec(NamedConfig("bitround", {"keepbits": 3}), "")
+    {'id': 'bitround', 'keepbits': 3}
+    """
     configuration = dict(codec.configuration)
     if codec.name.startswith("numcodecs."):
         return {"id": codec.name.removeprefix("numcodecs."), **configuration}

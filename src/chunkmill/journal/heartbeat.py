@@ -186,6 +186,8 @@ def age(moment: str) -> str:
     --------
     >>> age(datetime.now(UTC).isoformat()), age("once")
     ('0 s ago', 'once')
+    >>> age("2026-01-01T00:00:00+00:00").endswith(" d ago")
+    True
     """
     try:
         seconds = int((datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds())

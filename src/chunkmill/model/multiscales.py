@@ -104,10 +104,12 @@ def image_name(name: str | None, path: str, url: str) -> str:
     --------
     >>> image_name("/", "em/cells/s0", ""), image_name(None, "0", "memory://lab/brain.ome.zarr")
     ('cells', 'brain')
+    >>> image_name(None, "0", "memory://s0")
+    'image'
     """
     if name not in {None, "", "/"}:
         return str(name)
-    for part in reversed([*url.rstrip("/").split("/"), *path.split("/")]):
+    for part in reversed([*url.rpartition("://")[2].rstrip("/").split("/"), *path.split("/")]):
         for suffix in (".ozx", ".zip", ".zarr", ".n5", ".ome"):
             part = part.removesuffix(suffix)  # noqa: PLW2901
         if part and not (part.isdecimal() or _is_level(part)):

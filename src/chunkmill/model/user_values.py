@@ -242,6 +242,13 @@ def checked_block(block: Any, index: Sequence[int], shape: tuple[int, ...]) -> N
     ------
     UnsupportedFeature
         It has another shape than its dask array declares, or is masked.
+
+    Examples
+    --------
+    >>> checked_block([[1], [2, 3]], (0,), (2,))
+    Traceback (most recent call last):
+    ...
+    chunkmill.errors.UnsupportedFeature: block (0,) of the dask array is a list, not an array of NumPy...
     """
     check_unmasked(block)  # dask's metadata do not always show it
     try:

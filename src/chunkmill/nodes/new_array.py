@@ -405,6 +405,11 @@ def _is_edges(chunk: Any) -> bool:
 
 
 def _axis_of_edges(size: int, edges: list[int]) -> RegularAxis | RunsAxis:
+    """Return the axis that is cut into chunks of these lengths.
+
+    >>> _axis_of_edges(0, []), _axis_of_edges(7, [3, 3, 1])
+    (RegularAxis(size=0, chunk=1), RegularAxis(size=7, chunk=3))
+    """
     if not edges:
         return RegularAxis(size, 1)
     if all(n == edges[0] for n in edges[:-1]) and edges[-1] <= edges[0]:

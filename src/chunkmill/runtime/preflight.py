@@ -253,7 +253,11 @@ def _versions() -> dict[str, str | None]:
 
 @cache  # each call parses a metadata file, and even a write of a few values makes one
 def package_version(package: str) -> str | None:
-    """Return the version of a package; ``None`` where it is not installed."""
+    """Return the version of a package; ``None`` where it is not installed.
+
+    >>> package_version("numpy") is None, package_version("no-such-package")
+    (False, None)
+    """
     try:
         return version(package)
     except PackageNotFoundError:

@@ -43,7 +43,11 @@ def add_counts(total: dict[str, int], counts: Mapping[str, int]) -> None:
 
 
 class AtOnce:
-    """Limit of the tasks that this process runs at the same time; a context manager, pickled as its number."""
+    """Limit of the tasks that this process runs at the same time; a context manager, pickled as its number.
+
+    >>> AtOnce(3).__reduce__()[1]
+    (3,)
+    """
 
     def __init__(self, n_tasks: int) -> None:
         self._n_tasks = n_tasks

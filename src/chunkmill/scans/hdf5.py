@@ -450,12 +450,10 @@ def with_known_codecs(document: dict[str, Any]) -> dict[str, Any]:
     Examples
     --------
     >>> codecs = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "imagecodecs_lzw"}]
-    >>> found = with_known_codecs({"node_type": "array", "data_type": "uint8", "codecs": codecs})
+    >>> found = with_known_codecs({"data_type": "uint8", "codecs": codecs})
     >>> [codec["name"] for codec in found["codecs"]]
     ['bytes', 'numcodecs.imagecodecs_lzw']
     """
-    if document.get("node_type") != "array":
-        return document
     codecs: list[dict[str, Any]] = []
     endian = "little"
     for codec in document["codecs"]:

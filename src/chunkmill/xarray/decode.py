@@ -269,7 +269,12 @@ def _named(codec: NamedConfig) -> dict[str, JSON]:
 
 
 def _numcodec(configuration: dict[str, JSON]) -> Any:
+    """Return a codec of numcodecs, or its configuration where the package that has it is not installed.
+
+    >>> _numcodec({"id": "nobody.has", "level": 3})
+    {'id': 'nobody.has', 'level': 3}
+    """
     try:
         return numcodecs.get_codec(configuration)
-    except (ValueError, TypeError):  # of a package that is not installed
+    except (ValueError, TypeError):
         return configuration

@@ -450,12 +450,6 @@ def test_a_group_opened_by_consolidated_metadata_is_checked_by_its_documents(thr
     assert [(problem.kind, problem.key) for problem in cm.check(group).problems] == [("metadata", "c/zarr.json")]
 
 
-def test_a_damaged_document_of_another_format_is_found(store):
-    cm.create_group(store, format="zarr3")
-    store.set("x/.zarray", b"{")
-    assert [(p.kind, p.key) for p in cm.check(store).problems] == [("metadata", "x/.zarray")]
-
-
 def test_nothing_to_check(tmp_path):
     with pytest.raises(NodeNotFound):
         cm.check(tmp_path / "nothing")

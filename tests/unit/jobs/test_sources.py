@@ -293,7 +293,7 @@ def test_a_store_that_fails_again_and_again(methods, every, step):
     assert not [key for key in store.list_prefix("") if "chunkmill" in key]
 
 
-VALUES = np.arange(60 * 40).reshape(60, 40)  # 15 x 10 chunks
+VALUES = np.arange(32 * 40).reshape(32, 40)  # 8 x 10 chunks
 SECONDS = 0.01
 
 
@@ -308,12 +308,12 @@ def source():
 @pytest.mark.parametrize(
     ("job", "options", "n_keys"),
     [
-        (cm.convert, {"format": "zarr2"}, 150),
-        (cm.convert, {"format": "zarr3", "codecs": "gzip"}, 150),
-        (cm.convert, {"format": "zarr3", "shards": (8, 8)}, 40),
-        (cm.rechunk, {"chunks": (5, 5)}, 96),
-        (cm.rechunk, {"chunks": (60, 1)}, 40),
-        (cm.rechunk, {"chunks": (60, 1), "strategy": "spill", "max_mem": "16 MiB"}, 40),
+        (cm.convert, {"format": "zarr2"}, 80),
+        (cm.convert, {"format": "zarr3", "codecs": "gzip"}, 80),
+        (cm.convert, {"format": "zarr3", "shards": (8, 8)}, 20),
+        (cm.rechunk, {"chunks": (5, 5)}, 56),
+        (cm.rechunk, {"chunks": (32, 1)}, 40),
+        (cm.rechunk, {"chunks": (32, 1), "strategy": "spill", "max_mem": "16 MiB"}, 40),
     ],
     ids=["copy", "recode", "shards", "rechunk", "lines", "spill"],
 )

@@ -67,9 +67,7 @@ class ArrayKeys:
         return prod(self.grid_shape)
 
     def coords(self, key: str) -> ChunkCoords | None:
-        """Return the coords that `key` spells, also past the grid's end; ``None`` when it is not a chunk key."""
-        if not key.startswith(self.prefix):
-            return None
+        """Return the coords that `key`, below the array, spells, also past the grid's end; ``None`` of no chunk key."""
         return self.encoding.decode(key[len(self.prefix) :], len(self.grid_shape))
 
     def number(self, coords: ChunkCoords) -> int | None:
