@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 from math import lcm, log2, prod
+from operator import mul
 from typing import Any, NamedTuple, TypeAlias
 
 from chunkmill.model.grid import ChunkCoords, ChunkGrid, Region
@@ -99,7 +100,7 @@ def plan_levels(
         if all(each == 1 for each in factor):
             msg = f"factors={factors!r}: level {len(levels)} would be as large as the one above, {last.shape}"
             raise ValueError(msg)
-        total = tuple(a * b for a, b in zip(last.total, factor, strict=True))
+        total = tuple(map(mul, last.total, factor))
         levels.append(LevelShape(downsampled_shape(last.shape, factor), factor, total))
     return tuple(levels)
 
@@ -151,7 +152,7 @@ def _isotropic(
         msg = "factors='isotropic' needs the voxel size: the source's metadata do not say it; give scale="
         raise ValueError(msg)
     known = names if names is not None else (None,) * len(last.shape)
-    now = [length * total for length, total in zip(spacing, last.total, strict=True)]
+    now = list(map(mul, spacing, last.total))
     spatial = [i for i, name in enumerate(known) if _is_spatial(name) and last.shape[i] > 1]
     edge = 2 * min((now[i] for i in spatial), default=1.0)
     return tuple(

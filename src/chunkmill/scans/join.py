@@ -234,7 +234,7 @@ def _one_after_the_other(
     along: dict[int, int] = {}
     for i, place in enumerate(places):
         first = along.setdefault(place[number], i)
-        if not np.array_equal(parts[i], parts[first], equal_nan=parts[i].dtype.kind == "f"):
+        if not np.array_equal(parts[i], parts[first], equal_nan=True):
             reason = f"its values of {path!r} are not those of {files[first].url}, which is at the same place along it"
             raise ScanError(url=files[i].url, reason=with_way_out(reason, [path]))
     return np.concatenate([parts[i] for _, i in sorted(along.items())])

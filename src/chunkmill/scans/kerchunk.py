@@ -27,7 +27,7 @@ from chunkmill.scans.hdf5 import fill_value_of, refused, text_or_numbers
 
 
 def parse_netcdf3(
-    url: str, uri: str, storage_options: Mapping[str, Any] | None = None, drop_variables: Collection[str] = ()
+    url: str, uri: str, storage_options: Mapping[str, Any], drop_variables: Collection[str]
 ) -> ReferenceSet:
     """Return references to the variables of a netCDF3 file.
 
@@ -44,7 +44,7 @@ def parse_netcdf3(
         A fill value is several, or no text of a variable of texts.
     """
     to_zarr = import_module("kerchunk.netCDF3").NetCDF3ToZarr
-    opened = to_zarr(uri, storage_options=dict(storage_options or {}), inline_threshold=0)
+    opened = to_zarr(uri, storage_options=dict(storage_options), inline_threshold=0)
     attributes = {name: dict(variable._attributes) for name, variable in opened.variables.items()}  # noqa: SLF001
     attributes[""] = {name: value for name, value in opened._attributes.items() if name != "filename"}  # noqa: SLF001
     for each in (opened, *opened.variables.values()):
@@ -69,9 +69,7 @@ def parse_netcdf3(
     return parse_reference_json(json.dumps({"version": 1, "refs": references}).encode(), source=url)
 
 
-def parse_fits(
-    url: str, storage_options: Mapping[str, Any] | None = None, drop_variables: Collection[str] = ()
-) -> ReferenceSet:
+def parse_fits(url: str, storage_options: Mapping[str, Any], drop_variables: Collection[str]) -> ReferenceSet:
     """Return references to the images and tables of a FITS file, each an array named after its extension.
 
     Raises
@@ -82,8 +80,8 @@ def parse_fits(
     fits = import_module("astropy.io.fits")
     process_file = import_module("kerchunk.fits").process_file
     with (
-        fsspec.open(url, "rb", **(storage_options or {})) as file,
-        fits.open(file, do_not_scale_image_data=True) as hdus,
+        fsspec.open(url, "rb", **storage_options) as file,
+        fits.open(file) as hdus,
     ):
         numbers = {
             number: hdu.name or str(number)
@@ -97,7 +95,7 @@ def parse_fits(
         raise refused(url, twice[0], "there are several extensions of that name", kind="extension")
     if not numbers:
         raise ScanError(url=url, reason="no extension has data")
-    found = process_file(url, storage_options=dict(storage_options or {}), extension=list(numbers))
+    found = process_file(url, storage_options=dict(storage_options), extension=list(numbers))
     references = {key: value.decode() if isinstance(value, bytes) else value for key, value in found.items()}
     for name in numbers.values():
         _with_scale(references, name)
@@ -132,7 +130,7 @@ def _with_scale(references: dict[str, Any], name: str) -> None:
     references |= {f"{name}/.zarray": json.dumps(document), f"{name}/.zattrs": json.dumps(attributes)}
 
 
-def parse_grib(url: str, storage_options: Mapping[str, Any] | None = None) -> ReferenceSet:
+def parse_grib(url: str, storage_options: Mapping[str, Any]) -> ReferenceSet:
     """Return references to the messages of a GRIB file, each a variable.
 
     Raises
@@ -143,13 +141,13 @@ def parse_grib(url: str, storage_options: Mapping[str, Any] | None = None) -> Re
     for package in ("eccodes", "cfgrib"):
         import_module(package)
     scan_grib = import_module("kerchunk.grib2").scan_grib
-    with fsspec.open(url, "rb", **(storage_options or {})) as file:
+    with fsspec.open(url, "rb", **storage_options) as file:
         head = file.read(8)
     if head[7:8] != b"\x02":
         raise ScanError(url=url, reason=f"it is GRIB of edition {head[7]}: kerchunk reads edition 2 alone; convert it")
     own = "give a function as parser, which calls kerchunk.grib2.scan_grib with a filter"
     joined: dict[str, Any] = {}
-    for message in scan_grib(url, storage_options=dict(storage_options or {})):
+    for message in scan_grib(url, storage_options=dict(storage_options)):
         refs = message["refs"]
         for key in filter(joined.__contains__, refs):
             name, is_chunk = key.rpartition("/")[0], isinstance(refs[key], list)

@@ -175,8 +175,8 @@ def _registry(file: ScannedFile) -> Any:
     if split.scheme in {"file", "local"}:
         return registry({"file://": stores.LocalStore()})
     root = f"{split.scheme}://{split.netloc}"
-    if split.scheme in {"http", "https"} and set(storage_options or ()) <= {"headers"}:
-        client: Any = {"default_headers": (storage_options or {}).get("headers") or {}, "allow_http": True}
+    if split.scheme in {"http", "https"} and storage_options.keys() <= {"headers"}:
+        client: Any = {"default_headers": storage_options.get("headers") or {}, "allow_http": True}
         return registry({root: stores.HTTPStore.from_url(root, client_options=client)})
     location = location_of(root, storage_options)
     if location is None:
@@ -224,8 +224,8 @@ class ScannedFile:
     """
 
     def __init__(self, url: str, storage_options: Mapping[str, Any] | None = None) -> None:
-        self.url, self.storage_options = url, storage_options
-        self._fs, self._path = fsspec.url_to_fs(url, **(storage_options or {}))
+        self.url, self.storage_options = url, storage_options or {}
+        self._fs, self._path = fsspec.url_to_fs(url, **self.storage_options)
         self._opened: Any = None
         self._info: Mapping[str, Any] | None = None
 

@@ -203,7 +203,7 @@ def end_dead_append(store: Store, path: str, past_end: Iterable[tuple[str, Chunk
         Another client appends there, or has changed an array since.
     """
     with leased(store, path, f"repair an append to {path!r} in {store.url}", scope="append"):
-        group = open_stored(store, path, consolidated=False, read_only=False)
+        group = open_stored(store, path, consolidated=False)
         append = UnfinishedAppend.of(group.metadata.attributes)
         if append.dim and isinstance(group, StoredGroup):
             if append.after.keys() != append.shapes.keys():

@@ -241,7 +241,7 @@ def test_coordinates_of_xarray_give_voxels_places_and_units(tmp_path, name):
 
 def test_what_is_given_takes_the_place_of_coordinates(tmp_path):
     options = {"scale": {"z": 4}, "units": {"z": "mm"}, "translation": {"y": 1}, "channels": ["a", "b"]}
-    cm.pyramid(labelled(), tmp_path / "image", region={"x": (2, 10)}, **options)
+    cm.pyramid(labelled(c=[488, 561]), tmp_path / "image", region={"x": (2, 10)}, **options)
     group = cm.open_group(tmp_path / "image")
     image = group.multiscales[0]
     assert (image[0].scale, image[0].translation) == ((1, 4, 0.1, 3), (0, 100, 1, 6))
@@ -331,6 +331,8 @@ def test_labels_are_written_below_their_image(source, tmp_path, name):
     assert [axis.unit for axis in image.axes] == ["micrometer"] * 3
     np.testing.assert_array_equal(image[0].array[...], cells)
     assert len(image) == len(cm.open_group(tmp_path / "image").multiscales[0])
+    by_voxels = cm.plan_pyramid(cells, label_of=tmp_path / "image", name="third", factors="isotropic", levels=2)
+    assert [each["factors"] for each in by_voxels.arrays[1:]] == [(1, 2, 2)]
 
 
 def test_labels_without_an_image_or_its_shape_are_refused(source, tmp_path):
@@ -339,6 +341,10 @@ def test_labels_without_an_image_or_its_shape_are_refused(source, tmp_path):
     cm.pyramid(source, tmp_path / "image", scale=0.5)
     with pytest.raises(ValueError, match="no level of the image has the shape"):
         cm.plan_pyramid(VALUES[0, :, 3:], label_of=tmp_path / "image")
+    assert cm.plan_pyramid(VALUES[0, :1], label_of=tmp_path / "image").arrays[0]["shape"] == (1, 20, 24)
+    cm.pyramid(VALUES[:, :1], tmp_path / "thin", scale=0.5, levels=1)
+    with pytest.raises(ValueError, match=r"has the shape \(12, 20, 24\) of the labels along z, y, x: give scale="):
+        cm.plan_pyramid(VALUES[0], label_of=tmp_path / "thin")
     with pytest.raises(ValueError, match="leave the target out"):
         cm.plan_pyramid(VALUES[0], tmp_path / "labels", label_of=tmp_path / "image")
     cm.pyramid(source, tmp_path / "image.n5", format="n5")

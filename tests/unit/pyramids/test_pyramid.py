@@ -8,6 +8,7 @@ from contextlib import suppress
 import dask
 import numpy as np
 import pytest
+from support.cases import cases
 from support.recording import Died, DyingStore, Meanwhile, RecordingStore, reads_a_chunk
 
 import chunkmill as cm
@@ -15,6 +16,7 @@ from chunkmill.errors import ChunkError, JobError, NodeExists, NodeNotFound, Uns
 from chunkmill.journal import heartbeat
 from chunkmill.journal.unfinished import unfinished_jobs
 from chunkmill.pyramids import tasks
+from chunkmill.runtime.worker_memory import THREAD_OVERHEAD
 from chunkmill.stores.memory import MemoryStore
 
 SHAPE = (70, 50, 45)
@@ -72,12 +74,8 @@ def test_a_function_that_was_edited_is_another_job(values):
 def test_formats(values, source, target, options):
     array = make_source(values, source)
     store = MemoryStore()
-    plan = cm.plan_pyramid(array, (store, "image"), format=target, factors=(2, 2, 1), levels=3, **options)
-    report = plan.run()
+    cm.pyramid(array, (store, "image"), format=target, factors=(2, 2, 1), levels=3, **options)
     check_levels(cm.open_group(store, "image"), expected_levels(values, [(2, 2, 1)] * 2))
-    assert report.n_tasks == plan.n_tasks
-    assert report.n_keys == plan.n_keys
-    assert report.read_amplification == pytest.approx(plan.read_amplification)
     assert not unfinished_jobs(store)
     assert cm.check(store).ok
 
@@ -126,6 +124,29 @@ def test_fill_values_of_floats():
     np.testing.assert_array_equal(level[4:], [1, 4, 7, 10])
 
 
+@cases(("target", "task_bytes", "stages", "actions"), [
+    (None, 352, [("levels 1 to 2", 2, 720, 231, 23)], {"reduce": 8}),
+    (None, 288, [("level 1", 6, 720, 180, 21), ("level 2", 2, 180, 51, 8)], {"reduce": 8}),
+    ("image", 352, [("levels 0 to 2", 2, 720, 951, 38)], {"copy": 15, "reduce": 8}),
+    ("image", 288, [("levels 0 to 1", 6, 720, 900, 36), ("level 2", 2, 180, 51, 8)], {"copy": 15, "reduce": 8}),
+])  # fmt: skip
+def test_figures_of_a_plan_are_those_of_its_run(target, task_bytes, stages, actions):
+    with dask.config.set(scheduler="sync"):
+        values, store, max_mem = (
+            np.arange(1, 281, dtype="u2").reshape(20, 14),
+            MemoryStore(),
+            THREAD_OVERHEAD + task_bytes,
+        )
+        cm.to_store(values, store, "g/0", chunks=(4, 6), codecs="raw")
+        plan = cm.plan_pyramid((store, "g/0"), target and (store, target), levels=3, max_mem=max_mem)
+        found = [tuple(each.values())[:5] for each in plan.to_dict()["stages"]]
+        assert (found, plan.actions, plan.peak_memory_bytes) == (stages, actions, max_mem)
+        assert plan.job.target.path == (target or "g/1")
+        report = plan.run()
+    for name in ("n_tasks", "n_requests", "n_keys", "actions", "read_amplification"):
+        assert getattr(report, name) == getattr(plan, name), name
+
+
 def test_the_text_of_a_plan_has_the_factors_of_all_levels(tmp_path):
     a = cm.create_array(tmp_path / "a", shape=(40, 512, 512), dtype="u1", chunks=32, dimension_names=tuple("zyx"))
     plan = cm.plan_pyramid(a, tmp_path / "p", factors="isotropic", scale={"z": 16, "y": 4, "x": 4})
@@ -161,12 +182,9 @@ def test_beside_the_first_level(values, name):
     store = MemoryStore()
     make_source(values, name, store)
     before = store.get("scan/s0/zarr.json")
-    plan = cm.plan_pyramid((store, "scan/s0"), levels=3, scale=(4, 1, 1))
-    report = plan.run()
+    cm.pyramid((store, "scan/s0"), levels=3, scale=(4, 1, 1))
     group = cm.open_group(store, "scan")
     check_levels(group, expected_levels(values, [(2, 2, 2)] * 2))
-    assert report.n_tasks == plan.n_tasks
-    assert report.actions.keys() <= {"reduce", "absent"}
     assert store.get("scan/s0/zarr.json") == before
     if name != "zarr3-draft":
         (image,) = group.multiscales

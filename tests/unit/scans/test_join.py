@@ -62,7 +62,10 @@ def test_bounds_are_rewritten_with_their_times(bounds, own):
         with_bounds(name, [0, 1], units, bounds=bounds, of_bounds={"units": units} if own else None)
         for name, units in (("b", "days since 2000-02-01"), ("a", "days since 2000-01-01"))
     ]
-    group = group_of(files)  # in the units of the first given, though the other one stands first
+    assert sorted(group := group_of(files)) == [
+        "b",
+        "time",
+    ]  # in the units of the first given, though the other one stands first
     assert group["time"].attributes["units"] == "days since 2000-02-01"
     assert group["time"][...].tolist() == [-31, -30, 0, 1]
     assert group["b"][...].tolist() == [[-31, -30], [-30, -29], [0, 1], [1, 2]]
@@ -132,6 +135,7 @@ def test_names_of_one_calendar_are_equal():
 
 def test_bounds_that_are_not_loaded_are_named():
     files = [part(name, [0, 1], units=f"days since {name}", bounds="b") for name in ("2000-01-01", "2000-02-01")]
+    assert times(files) == [0, 1, 31, 32]  # of bounds that no file has
     document = parse_reference_json(EMPTY.replace(b"{", b'{"b/zarr.json": {}, ', 1))
     with pytest.raises(ScanError, match=r"their bounds 'b' in 2000-01-01 are no numbers along them of at most 4"):
         joined([ParsedFile(each.url, document, each.loaded) for each in files], ["time"])
@@ -149,6 +153,8 @@ def test_files_at_one_place_along_a_dimension_have_the_same_values():
     with pytest.raises(ScanError, match="b: its values of 'time' are not those of a"):
         _one_after_the_other("time", files, values, [(0, 0), (0, 1)], 0)
     assert _one_after_the_other("time", files, values, [(0, 0), (0, 1)], 1).tolist() == [0, 1]
+    missing = [np.array([0.5, np.nan])] * 2
+    np.testing.assert_array_equal(_one_after_the_other("time", files, missing, [(0, 0), (0, 1)], 0), [0.5, np.nan])
 
 
 def test_an_array_in_one_file_alone_is_named():
@@ -157,25 +163,22 @@ def test_an_array_in_one_file_alone_is_named():
         times([part("a", [0]), lacking])
 
 
-def test_files_of_short_arrays_alone_are_listed():
-    group = open_group(ReferenceStore(joined([part("a", [0]), part("b", [1])], ["time"]).references))
-    assert list(group) == ["time"]
-
-
-def test_short_arrays_in_groups_are_loaded_with_the_fill_value_of_zarr_v2(tmp_path):
+def test_short_arrays_in_groups_are_loaded_with_the_fill_value_of_zarr_v2(tmp_path, monkeypatch):
     (tmp_path / "a.bin").write_bytes(np.array([3, -5], "<i4").tobytes())
-    array = {"zarr_format": 2, "shape": [2], "chunks": [2], "dtype": "<i4", "fill_value": -5, "order": "C"}
+    array = {"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<i4", "fill_value": -5, "order": "C"}
     refs = {
         ".zgroup": {"zarr_format": 2},
         "g/.zgroup": {"zarr_format": 2},
         "g/time/.zarray": array | {"filters": None, "compressor": None},
         "g/time/.zattrs": {"_ARRAY_DIMENSIONS": ["time"]},
         "g/time/0": [str(tmp_path / "a.bin")],
+        "g/time/1": [str(tmp_path / "x.nc"), 1, 8],
     }
     file = ScannedFile(str(tmp_path / "x.nc"))
+    monkeypatch.setattr(file, "range", lambda start, stop: b"?\7\0\0\0\1\1\0\0?"[start:stop])  # of blocks in memory
     found = parsed_file(file, parse_reference_json(json.dumps(refs).encode()), Targets(file.url), ["time"])
     time = found.loaded["g/time"]
-    assert (time.dims, time.values.tolist(), time.attributes["_FillValue"]) == (("time",), [3, -5], -5)
+    assert (time.dims, time.values.tolist(), time.attributes["_FillValue"]) == (("time",), [3, -5, 7, 257], -5)
     assert set(found.references.keys()) == {".zgroup", "g/.zgroup"}
 
 

@@ -15,7 +15,7 @@ def test_a_file_without_data_is_refused(tmp_path):
     pytest.importorskip("kerchunk.fits")
     fits.PrimaryHDU().writeto(tmp_path / "x.fits")
     with pytest.raises(ScanError, match="no extension has data"):
-        parse_fits(str(tmp_path / "x.fits"))
+        parse_fits(str(tmp_path / "x.fits"), {}, ())
 
 
 @pytest.mark.filterwarnings("ignore:variable 'v' has multiple fill values")  # of xarray

@@ -7,7 +7,8 @@ import pytest
 from support.cases import cases
 
 from chunkmill.errors import ScanError
-from chunkmill.scans.parse import ScannedFile, kind_of, parse_file
+from chunkmill.scans.parse import ScannedFile, kind_of, parse_file, targets_of
+from chunkmill.stores.reference import Targets
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
 
@@ -30,6 +31,12 @@ def test_the_kind_is_that_of_the_first_bytes(head, kind):
     with fsspec.open("memory://scan-kinds/x", "wb") as file:
         file.write(head + bytes(8) if head else b"")
     assert kind_of(ScannedFile("memory://scan-kinds/x")) == kind
+
+
+def test_options_are_those_of_the_protocol_of_the_files():
+    for url, protocol in (("s3://bucket/a.nc", "s3"), ("/data/a.nc", "file")):
+        expected = Targets(url, allowed_protocols=("*",), remote_options={protocol: {"anon": True}})
+        assert vars(targets_of(url, {"anon": True})) == vars(expected)
 
 
 def test_a_set_that_a_function_returns():

@@ -205,5 +205,5 @@ def test_a_parser_that_is_not_installed_is_named(monkeypatch, tmp_path, head, mo
     if module == "cfgrib":
         monkeypatch.setitem(__import__("sys").modules, "eccodes", __import__("types"))
     (tmp_path / "x.bin").write_bytes(head + bytes(60))
-    with pytest.raises(ScanError, match=rf"needs the package {module}.*pip install 'chunkmill\[scan\]' {packages}"):
+    with pytest.raises(ScanError, match=rf"needs the package {module}: pip install 'chunkmill\[scan\]' {packages}"):
         scanned(tmp_path / "x.bin")

@@ -7,22 +7,16 @@ from chunkmill.errors import ScanError
 from chunkmill.scans.scan import ScanReport, _files, _placed, scan
 
 
-def test_a_glob_is_sorted(tmp_path):
+def test_a_glob_is_sorted_and_a_list_keeps_its_order(tmp_path):
     for name in ("b.nc", "a.nc", "c.txt"):
         (tmp_path / name).touch()
     assert _files(str(tmp_path / "*.nc"), None) == [f"{tmp_path}/a.nc", f"{tmp_path}/b.nc"]
-
-
-def test_a_list_keeps_its_order(tmp_path):
     assert _files([tmp_path / "b.nc", "s3://bucket/a.nc"], None) == [f"{tmp_path}/b.nc", "s3://bucket/a.nc"]
 
 
 def test_a_text_file_has_a_url_in_each_line(tmp_path):
     (tmp_path / "files.txt").write_text("/x/b.nc\n\n  s3://bucket/a.nc\n")
     assert _files(tmp_path / "files.txt", None) == ["/x/b.nc", "s3://bucket/a.nc"]
-
-
-def test_an_empty_text_file_is_an_error(tmp_path):
     (tmp_path / "files.txt").write_text("\n")
     with pytest.raises(ScanError, match="the list of files is empty"):
         _files(tmp_path / "files.txt", None)

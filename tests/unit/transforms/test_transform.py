@@ -81,6 +81,12 @@ def test_what_is_not_said_is_as_the_first_source_has_it(source):
     assert [codec.name for codec in other.codecs] == ["bytes", "gzip"]
 
 
+def test_regions_are_named_as_the_target_is(source):
+    named = {"dimension_names": ("a", "b"), "chunks": (8, 8), "block": {"b": 24}}
+    for own in (named, {"shape": (96,), "dtype": "f4", "chunks": 8, "block": {0: 48}}):
+        assert planned(source, source_region=lambda region: (slice(0, 8),) * 2, **own).n_tasks == 2
+
+
 def test_shards_are_kept_where_the_format_has_them(source):
     new = target(planned(source, format="n5"))
     assert (new.format, new.chunks, new.shards) == ("n5", (8, 12), None)

@@ -9,7 +9,7 @@ import chunkmill as cm
 from chunkmill.errors import ChunkError, DatasetError
 from chunkmill.formats.cf_fill_value import encode_fill_value
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.xarray.decode import array_encoding
+from chunkmill.xarray.decode import _is_plain, array_encoding
 
 
 @cases("fmt", ["zarr2", "zarr3"])
@@ -27,6 +27,23 @@ def test_structured_values_are_not_decoded(fmt, decode_coords):
     assert dataset.s.values.tolist() == values.tolist()
     assert dataset.s.attrs == attributes
     np.testing.assert_array_equal(dataset.t, [2, 4, 6])  # the others are
+
+
+@cases(("dtype", "attributes", "masks", "plain"), [
+    ("f4", {"units": "K"}, True, True), ("f4", {"_FillValue": np.nan}, True, True), ("U3", {}, True, False),
+    ("f4", {"_FillValue": np.nan}, False, False), ("f4", {"_FillValue": 0.5}, True, False),
+    ("f4", {"_FillValue": np.nan, "scale_factor": 2.0}, True, False), ("f4", {"units": "days"}, True, False),
+    ("i4", {"_FillValue": np.nan}, True, False), ("f4", {"units": "hours since 2000-01-01"}, True, False),
+])  # fmt: skip
+def test_variables_that_decoding_leaves_as_they_are(dtype, attributes, masks, plain):
+    assert _is_plain(xr.Variable(("x",), np.zeros(2, dtype), attributes), masks=masks) is plain
+
+
+def test_codecs_of_packages_that_are_not_installed_are_shown_as_stored():
+    cm.create_array(store := MemoryStore(), "v", shape=(4,), dtype="i4", chunks=(2,), format="zarr2", codecs="gzip")
+    store.set("v/.zarray", store.get("v/.zarray").replace(b"gzip", b"nosuch"))
+    encoding = xr.open_dataset(store, engine="chunkmill").v.encoding
+    assert (encoding["compressors"], encoding["filters"]) == (({"id": "nosuch", "level": 1},), ())
 
 
 def test_irregular_axes_list_their_lengths():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from support.datasets import read, series
-from support.recording import DyingStore, RecordingStore
+from support.recording import DyingStore, Meanwhile, RecordingStore
 
 import chunkmill as cm
 from chunkmill.errors import DatasetError, StoreError
@@ -101,6 +101,17 @@ def test_two_appends_at_a_time(url):
     with pytest.raises((DatasetError, StoreError), match=r"changed or replaced by others|not as it was"):
         second.compute(scheduler="sync")
     is_alive(open_store(url), 8)
+
+
+@pytest.mark.parametrize("change", [
+    lambda store: store.delete("v/zarr.json"),
+    lambda store: store.set("v/zarr.json", store.get("v/zarr.json").replace(b"NaN", b"Infinity")),
+], ids=["deleted", "changed"])  # fmt: skip
+def test_an_array_that_changes_while_an_append_is_published(change):
+    cm.write_dataset(series(), below := MemoryStore(), consolidated=False)
+    store = Meanwhile(below, lambda method, key: (method, key) == ("set_if", "zarr.json"), change)
+    with pytest.raises(DatasetError, match=r"'v'.* was changed or replaced by others while elements were .*again"):
+        cm.write_dataset(LATER, store, append_dim="time")
 
 
 @pytest.mark.parametrize(("name", "path"), [("zarr2", ""), ("zarr3", "g"), ("n5", "")])

@@ -46,6 +46,7 @@ def dates(calendar, year=2000):
     ("array", "values"),
     [
         (stored(dtype="m8[s]"), np.array([0.5, 1.5])),
+        (stored(dtype="i4", _FillValue=-1), np.array([1, 0.5])),  # decoded to floats
         (stored(dtype="i4"), np.array(["a", "b"])),
         (stored(dtype="i4"), np.array([{}, {}], object)),
         (stored(units="days since 2000-01-01", calendar="noleap"), dates("360_day")),
