@@ -244,10 +244,7 @@ class IcechunkStore(ZarrPythonStore):
         own = [] if prefix else self._shared.journal.list_dir("")
         if self._shared.store is None:
             return own
-        names = super().list_dir(prefix)
-        seen = self._shared.seen
-        hidden = {key for key, value in seen.items() if value is None}
-        return sorted({*own, *(name for name in names if name != "zarr.json/" and prefix + name not in hidden)})
+        return sorted({*own, *super().list_dir(prefix)} - {"zarr.json/"})  # a document that is declared, and not set
 
     # --- writing
 

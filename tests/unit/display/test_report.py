@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 from support.cases import cases
 from support.markup import text_of
 
-from chunkmill.display.report import ReportMixin, cells_html, format_seconds, printable, report_text, text_width
+from chunkmill.display.report import (
+    ReportMixin,
+    cells_html,
+    format_bytes,
+    format_seconds,
+    printable,
+    report_text,
+    text_width,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,3 +152,8 @@ def test_the_width_is_that_of_the_terminal(monkeypatch):
 )  # fmt: skip
 def test_times_have_no_zeros_at_the_end(seconds, text):
     assert format_seconds(seconds) == text
+
+
+def test_bytes_have_the_largest_unit_of_which_there_is_nearly_one():
+    found = [format_bytes(n) for n in (0, 921, 922, 3 << 20, 5 << 30, 7 << 40, 11 << 50)]
+    assert found == ["0 B", "921 B", "0.90 kiB", "3.00 MiB", "5.00 GiB", "7.00 TiB", "11.00 PiB"]

@@ -144,10 +144,18 @@ def test_a_listing_stands_while_keys_change(store):
 
 @pytest.mark.parametrize("made_by", [MemoryStore, lambda: FsspecStore("memory://of-one-process")])
 def test_it_is_known_elsewhere_by_a_name_as_processes_of_two_containers_have_one_number(made_by, monkeypatch):
-    sent = pickle.dumps(made_by())
+    made = made_by()
+    made.set("a/k", b"1")
+    sent = pickle.dumps(made)
     monkeypatch.setattr(base, "_STARTED", "another")
-    with pytest.raises(StoreError, match="in the memory of another process"):
-        pickle.loads(sent).set("a", b"1")
+    for request, given in (
+        ("set", ("a/k", b"2")),
+        ("set_if", ("a/k", b"2", None)),
+        ("delete", ("a/k",)),
+        ("delete_prefix", ("a/",)),
+    ):
+        with pytest.raises(StoreError, match="in the memory of another process"):
+            getattr(pickle.loads(sent), request)(*given)
 
 
 @FORK_WARNING

@@ -298,6 +298,7 @@ def test_folders_deeper_than_the_stack(store, tmp_path, monkeypatch):
 
 def test_delete_prefix_removes_directories(store, tmp_path):
     store.set("a/c/0/0", b"1")
+    assert store.remove_folder("a/") is False
     store.delete_prefix("a/c/")
     assert store.list_dir("a/") == []
     store.delete_prefix("")
@@ -376,6 +377,7 @@ def test_a_directory_that_may_be_written_and_not_listed(store, monkeypatch):
     assert store.set_if("a/k", b"2", version)
     assert not store.set_if("a/k", b"3", version)
     assert list(store.list_prefix("")) == ["a/k"]
+    assert LocalStore(f"{store._root}/a").compares_versions is directories.CAN_LOCK
 
 
 def test_windows_opens_no_directories(store, monkeypatch):
@@ -552,7 +554,8 @@ def test_of_which_processes_it_is_known_that_they_have_ended(monkeypatch, error,
     monkeypatch.setattr(os, "kill", kill)
     host, *namespace = posix_file.origin()
     assert posix_file.is_gone((host, *namespace), 1) is expected
-    assert not posix_file.is_gone(("elsewhere", *namespace), 1)
+    assert posix_file.is_gone(("elsewhere", *namespace), 1) is False
+    assert f".{posix_file._place.__wrapped__()}-{os.getpid()}." in posix_file.partial_name("k")
     monkeypatch.setattr(posix_file, "origin", lambda: (host, "", ""))
     assert not posix_file.is_gone((host, "", ""), 1)
 

@@ -274,6 +274,7 @@ def test_is_remote():
     assert not store_of({"x/0": ["a", 0, 1]}, base="/data").is_remote
     assert store_of({"x/0": ["a", 0, 1]}, base="s3://b").is_remote
     assert store_of({"x/0": ["b/a", 0, 1]}, remote_protocol="s3").is_remote
+    assert not store_of({"x/0": ["b/a", 0, 1]}, remote_protocol="file").is_remote
     assert store_of({"x/0": [None, 0, 1]}, target="s3://b/x").is_remote
     assert not store_of({"x/0": "inline"}).is_remote
     assert store_of({"x/0": ["a", 0, 1]}, "s3://bucket/refs.json").is_remote

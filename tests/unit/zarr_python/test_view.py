@@ -228,6 +228,7 @@ def test_shards_that_are_decoded_are_written_too(tmp_path, monkeypatch):
     monkeypatch.setattr("chunkmill.zarr_python.view.choose_action", lambda *_, **__: action)
     array = zarr.open_array(store, path="g/a", mode="r+")
     assert (array.shards, array.chunks) == (None, (6, 8))
+    assert value(store, "g/a/c/0/0", RangeByteRequest(3, 9)) == value(store, "g/a/c/0/0")[3:9] != b""
     array[2:7, 3:9] = 9
     array[0:6, 0:8] = 0
     wanted = X.copy()
