@@ -308,6 +308,7 @@ def refuse_to(method, error, monkeypatch):
 
 def test_credentials_that_may_not_write_lose_nothing(monkeypatch):
     store = ObstoreStore(MemoryStore())
+    assert conflicts.compares_versions(store, "all conditions hold")
     for kind, text in (("PermissionDenied", "403 Forbidden"), ("Unauthenticated", "401 Unauthorized")):
         refuse_to("put", getattr(obstore.exceptions, f"{kind}Error")(text), monkeypatch)
         assert conflicts.compares_versions(store, text)

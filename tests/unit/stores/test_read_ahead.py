@@ -3,7 +3,8 @@
 from support.cases import cases
 
 from chunkmill.stores.base import ByteRange, ByteSpan
-from chunkmill.stores.read_ahead import _ahead, _merge
+from chunkmill.stores.memory import MemoryStore
+from chunkmill.stores.read_ahead import ReadsAhead, _ahead, _merge
 
 MERGES = [
     ("neighbours", [(0, 10), (10, 10)], [(0, 20)]), ("small gap", [(0, 10), (65_546, 10)], [(0, 65_556)]),
@@ -30,3 +31,17 @@ def test_ahead():
     assert _ahead(10 * 2**20, 10) == 64
     assert _ahead(10 * 2**30, 10) == 4
     assert _ahead(0, 1) == 128
+
+
+class Remote(ReadsAhead, MemoryStore):
+    is_remote = True
+
+
+def test_as_many_values_are_on_their_way_as_their_mean_size_allows():
+    store, taken, value = Remote(), [], bytes(1 << 20)
+    for i in range(200):
+        store.set(f"{i}", value)
+    values = store.get_many(taken.append(i) or ByteSpan(f"{i}") for i in range(200))
+    assert (next(values), len(taken)) == (value, 16)  # of which nothing is known yet
+    assert (next(values), len(taken)) == (value, 65)  # 64 MiB
+    values.close()
