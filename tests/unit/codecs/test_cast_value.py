@@ -154,6 +154,10 @@ def test_out_of_range_is_an_error():
         pipeline_of([cast_value("uint8"), "bytes"], spec_of(values)).encode(values, spec_of(values))
 
 
+def test_the_ends_of_a_range_are_in_it():
+    assert cast(np.array([-128, 127], "i4"), np.dtype("i1"), "nearest-even", None).tolist() == [-128, 127]
+
+
 def test_wrapped_integers_do_not_become_infinite():
     spec = ChunkSpec((1,), np.dtype("f2"), None)
     pipeline = pipeline_of([cast_value("uint32", out_of_range="wrap"), LITTLE], spec)
