@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -67,14 +67,20 @@ class StoredVariable:
 
     @classmethod
     def of(
-        cls, name: str, array: StoredArray, like: Variable | None = None, among: Mapping[str, StoredArray] | None = None
+        cls,
+        name: str,
+        array: StoredArray,
+        like: Variable | None = None,
+        among: Iterable[StoredArray] = (),
+        others: Iterable[Variable] = (),
     ) -> StoredVariable:
         """Describe the variable that `array` holds, for values like those of `like`: decoded, or not.
 
         Parameters
         ----------
-        among
-            The arrays of its group: bounds without units have those of their coordinate.
+        among, others
+            The arrays of its group, and the variables of that of `like`: bounds without units have those of their
+            coordinate.
 
         Raises
         ------
@@ -84,11 +90,11 @@ class StoredVariable:
         variable = open_variable(name, array)
         nothing = np.full((1,) * array.ndim, scalar_of(None, array.dtype), array.dtype)  # decoding would read the first
         variable = Variable(variable.dims, nothing, variable.attrs, variable.encoding, fastpath=True)
-        if "units" not in variable.attrs:
-            owners = (each.attributes for each in (among or {}).values())
-            owner = next((its for its in owners if name in {its.get("bounds"), its.get("climatology")}), {})
-            variable.attrs |= {key: owner[key] for key in ("units", "calendar") if key in owner}
-        decoding = {} if like is None else _decoding(name, variable, like, array.url)
+        variable.attrs = _with_units(name, variable.attrs, (each.attributes for each in among))
+        decoding = {}
+        if like is not None:
+            said = _with_units(name, like.attrs, (each.attrs for each in others))
+            decoding = _decoding(name, variable, like.dtype.kind, said, array.url)
         try:
             encoding = conventions.decode_cf_variable(name, variable, **decoding).encoding
         except ENCODING_FAULTS as error:
@@ -304,24 +310,30 @@ def _shown(value: Any) -> str:
     return f"{value!s} ({calendar})" if calendar else str(value)
 
 
-def _decoding(name: str, stored: Variable, like: Variable, url: str) -> dict[str, Any]:
-    """Return the options that decode `stored` to values comparable with `like`, which may be decoded or not."""
+def _with_units(name: str, said: Mapping[Any, Any], others: Iterable[Mapping[Any, Any]]) -> dict[Any, Any]:
+    """Return attributes with the units of the coordinate whose bounds it is, where there are none."""
+    owner = next((its for its in others if name in {its.get("bounds"), its.get("climatology")}), {})
+    return {**{key: owner[key] for key in ("units", "calendar") if key in owner and "units" not in said}, **said}
+
+
+def _decoding(name: str, stored: Variable, kind: str, said: Mapping[Any, Any], url: str) -> dict[str, Any]:
+    """Return the options that decode `stored` as values of a dtype's kind are, which say how in their attributes."""
     units = stored.attrs.get("units")
     is_time = isinstance(units, str) and "since" in units
     is_duration = str(stored.attrs.get("dtype")).startswith("timedelta64")
     decoding: dict[str, Any] = {}
-    meaning = {"units"} & like.attrs.keys() & stored.attrs.keys()
-    if like.dtype.kind == "m":
+    meaning = {"units"} & said.keys() & stored.attrs.keys()
+    if kind == "m":
         decoding["decode_timedelta"] = True
-    elif like.dtype.kind == "O" and is_time:  # dates of cftime, in any calendar
+    elif kind == "O" and is_time:  # dates of cftime, in any calendar
         decoding["decode_times"] = coders.CFDatetimeCoder(use_cftime=True)
-    elif like.dtype.kind in "iuf" and (is_time or is_duration):
+    elif kind in "iuf" and (is_time or is_duration):
         decoding |= {"decode_times": False, "decode_timedelta": False}
         meaning |= {"units", "calendar"}
-    if _RAW & like.attrs.keys():  # opened without decoding
+    if _RAW & said.keys():  # opened without decoding
         decoding["mask_and_scale"] = False
         meaning |= _RAW
-    pairs = ((key, *(_plain(key, each.attrs.get(key)) for each in (stored, like))) for key in sorted(meaning))
+    pairs = ((key, *(_plain(key, each.get(key)) for each in (stored.attrs, said))) for key in sorted(meaning))
     if other := [f"{key}={own!r} in the store, {its!r} here" for key, own, its in pairs if own != its]:
         reason = f"its numbers mean others in the store: {', '.join(other)}"
         hint = "convert them, or pass times and decoded values, as xr.decode_cf(ds) makes them"

@@ -332,7 +332,7 @@ def _plan_known(plan: DatasetPlan, target: _WriteTarget, name: str, variable: Va
         raise DatasetError(variable=name, url=array.url, reason="is stored already, with its own encoding", hint=hint)
     if plan.keeps and target.append_dim not in (dims := dimension_names(name, array)) and dims != (name,):
         return
-    stored = StoredVariable.of(name, array, variable, target.arrays)
+    stored = StoredVariable.of(name, array, variable, target.arrays.values(), target.labelled.variables.values())
     variable = match_dims(name, variable, stored)
     region = target.region_of(stored.dims, array.shape, variable.sizes)
     lengths = tuple(cut.stop - cut.start for cut in region)

@@ -44,8 +44,14 @@ def test_bounds_without_units_take_those_of_their_coordinate(attribute, lazily):
     np.testing.assert_array_equal(cm.open_array(store, "time_bnds")[...], [[0, 24], [24, 48]])
     write_dataset(later, store, region="auto")
     write_dataset(days(0, 2), store, mode="r+")
+    raw = read(store, decode_cf=False).isel(time=slice(1, 2)).load()  # whose bounds say no units either
+    write_dataset(raw.assign_coords(time=raw.time + 24) + 24, store, append_dim="time")
+    np.testing.assert_array_equal(cm.open_array(store, "time_bnds")[2], [48, 72])
+    hours = raw.assign_coords(time=raw.time.assign_attrs(units="days since 2026-01-01"))
+    with pytest.raises(DatasetError, match="'time(_bnds)?'.*units='hours.*in the store, 'days"):
+        write_dataset(hours, store, append_dim="time")
     if attribute == "bounds":  # xarray decodes no others
-        xr.testing.assert_equal(xr.open_dataset(store, engine="chunkmill").load(), days(0, 2))
+        xr.testing.assert_equal(read(store).load(), days(0, 3))
 
 
 @cases(("chunk", "name"), [(1, "zarr2"), (3, "zarr3"), (4, "n5"), (7, "zarr3-draft"), (100, "zarr3")])
