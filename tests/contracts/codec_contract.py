@@ -40,7 +40,8 @@ def same(a, b):
 
 
 NUMBERS = [
-    np.arange(24, dtype="i4").reshape(2, 3, 4), np.array([[0.0, -0.0, np.nan, np.inf]], "f8"), np.zeros((0, 3), "u2"), np.array(7, "i8"),
+    np.arange(24, dtype="i4").reshape(2, 3, 4), np.array([[0.0, -0.0, np.nan, np.inf]], "f8"), np.zeros((0, 3), "u2"),
+    np.array(7, "i8"),
     np.arange(50, dtype="u1").reshape(5, 10)[:, ::3],  # neither in C nor in F order
     np.asfortranarray(np.arange(12, dtype="f4").reshape(3, 4)),
 ]  # fmt: skip
@@ -132,7 +133,13 @@ class CodecContract:
             return
         for array, spec, pipeline in self.cases():
             encoded = bytes(pipeline.encode(array, spec))
-            for broken in {encoded[:-1], encoded[: len(encoded) // 2], encoded + b"x", encoded + encoded[:5] + b"x", b""}:  # fmt: skip
+            for broken in {
+                encoded[:-1],
+                encoded[: len(encoded) // 2],
+                encoded + b"x",
+                encoded + encoded[:5] + b"x",
+                b"",
+            }:
                 if broken != encoded:
                     with pytest.raises(CodecError):
                         pipeline.decode(broken, spec)

@@ -18,7 +18,9 @@ from chunkmill.model.dtypes import SMALL, is_small, n_bits, small_dtype
 from chunkmill.model.metadata import NamedConfig
 
 SMALL_TYPES = [small_dtype(name, format_name="", key="") for name in SMALL]
-DTYPES = st.sampled_from(["b1", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16", "M8[us]", "m8[s]", "U3", "S5", "V3", *SMALL_TYPES])  # fmt: skip
+DTYPES = st.sampled_from(
+    ["b1", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16", "M8[us]", "m8[s]", "U3", "S5", "V3", *SMALL_TYPES]
+)
 COMPRESSORS = st.sampled_from(["zstd", "gzip", "blosc", "lz4", "zlib", "bz2", "crc32c", "shuffle", "adler32"])
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 
@@ -54,7 +56,9 @@ def chains(draw, shape, dtype, depth=2):
     elif dtype.kind == "T":
         serializer = NamedConfig("vlen-utf8")
     elif (dtype.kind in "biufcmM" or is_small(dtype)) and draw(st.booleans()):
-        serializer = NamedConfig("packbits", {"padding_encoding": draw(st.sampled_from(["none", "first_byte", "last_byte"]))})  # fmt: skip
+        serializer = NamedConfig(
+            "packbits", {"padding_encoding": draw(st.sampled_from(["none", "first_byte", "last_byte"]))}
+        )
     else:
         serializer = NamedConfig("bytes", {"endian": draw(st.sampled_from(["little", "big"]))})
     compressors = list(parse_codecs(draw(st.lists(COMPRESSORS, max_size=2)), np.dtype("u1"))[1:])
@@ -110,4 +114,6 @@ def test_is_fill_is_what_it_says(data):
     array = data.draw(arrays(shape))
     fill_value = array.reshape(-1)[0]
     assert is_fill(fill_array(ChunkSpec(shape, array.dtype, fill_value)), fill_value)
-    assert is_fill(array, fill_value) == (array.tobytes() == fill_array(ChunkSpec(shape, array.dtype, fill_value)).tobytes())  # fmt: skip
+    assert is_fill(array, fill_value) == (
+        array.tobytes() == fill_array(ChunkSpec(shape, array.dtype, fill_value)).tobytes()
+    )

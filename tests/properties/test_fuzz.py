@@ -42,7 +42,11 @@ def contents(golden: Golden) -> dict[str, bytes]:
     return {str(file.relative_to(golden.source)): file.read_bytes() for file in files}
 
 
-SOURCES = {name: (found[0], values) for name, found in BY_NAME.items() if 0 < sum(map(len, (values := contents(found[0])).values())) <= MAX_STORE_BYTES}  # fmt: skip
+SOURCES = {
+    name: (found[0], values)
+    for name, found in BY_NAME.items()
+    if 0 < sum(map(len, (values := contents(found[0])).values())) <= MAX_STORE_BYTES
+}
 """Of each case and format one, and what is in it by key."""
 
 

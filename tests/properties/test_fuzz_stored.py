@@ -75,7 +75,11 @@ def replace(source, store):
     cm.convert((source, "a"), (store, "b"), format="zarr3", overwrite=True)
 
 
-JOBS = {"rechunk": (rechunk, MemoryStore), "replace": (replace, MemoryStore), "replace by deleting": (replace, DeletingStore)}  # fmt: skip
+JOBS = {
+    "rechunk": (rechunk, MemoryStore),
+    "replace": (replace, MemoryStore),
+    "replace by deleting": (replace, DeletingStore),
+}
 
 
 def interrupted(job, kind):
@@ -128,8 +132,10 @@ def test_journals(name):
 
 
 CHECKSUMMED = {
-    "crc32c": {"codecs": ["crc32c"]}, "gzip, crc32c": {"codecs": ["gzip", "crc32c"]}, "shards": {"shards": (8, 8), "codecs": ["crc32c"]},
-    "zarr2, adler32": {"format": "zarr2", "codecs": [{"id": "adler32"}]}, "zarr2, crc32": {"format": "zarr2", "codecs": [{"id": "crc32"}]},
+    "crc32c": {"codecs": ["crc32c"]}, "gzip, crc32c": {"codecs": ["gzip", "crc32c"]},
+    "shards": {"shards": (8, 8), "codecs": ["crc32c"]},
+    "zarr2, adler32": {"format": "zarr2", "codecs": [{"id": "adler32"}]},
+    "zarr2, crc32": {"format": "zarr2", "codecs": [{"id": "crc32"}]},
     "zarr2, fletcher32": {"format": "zarr2", "codecs": [{"id": "fletcher32"}]},
 }  # fmt: skip
 

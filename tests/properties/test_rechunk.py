@@ -36,7 +36,9 @@ def sides(draw, shape, *, sharded):
 def stored_in(grid, shards):
     """Return an array of distinct numbers in these chunks, of shards where some are given, and the numbers."""
     store, n_axes = MemoryStore(), len(grid.shape)
-    plain = cm.create_array(MemoryStore(), shape=grid.shape, dtype="i4", chunks=(1,) * n_axes, codecs="raw", shards=shards)  # fmt: skip
+    plain = cm.create_array(
+        MemoryStore(), shape=grid.shape, dtype="i4", chunks=(1,) * n_axes, codecs="raw", shards=shards
+    )
     metadata = plain.metadata if shards else replace(plain.metadata, chunk_grid=grid)
     put_array(store, "", metadata, format="zarr3", overwrite=False)
     array = cm.open_array(store, mode="r+")

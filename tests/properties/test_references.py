@@ -101,5 +101,7 @@ def test_joined_sets(tmp_path_factory, chunk, lengths, rest, data):
             to_references(folder / f"{i}", folder / f"refs{i}{suffix}", zarr_format=2)
             parts.append(part)
             sets.append(folder / f"refs{i}{suffix}")
-        joined = concat_references(sets, dim="yx"[axis], target=folder / data.draw(st.sampled_from(["all.json", "all"])))  # fmt: skip
+        joined = concat_references(
+            sets, dim="yx"[axis], target=folder / data.draw(st.sampled_from(["all.json", "all"]))
+        )
         np.testing.assert_array_equal(joined["a"][...], np.concatenate(parts, axis))

@@ -12,7 +12,11 @@ import chunkmill as cm
 from chunkmill.stores.memory import MemoryStore
 
 FORMATS = ["zarr2", "zarr3", "zarr3-draft", "n5"]
-SHAPES = st.one_of(st.just(()), st.lists(st.integers(0, 1), min_size=1, max_size=3), st.lists(st.integers(0, 3), min_size=1, max_size=2)).map(tuple)  # fmt: skip
+SHAPES = st.one_of(
+    st.just(()),
+    st.lists(st.integers(0, 1), min_size=1, max_size=3),
+    st.lists(st.integers(0, 3), min_size=1, max_size=2),
+).map(tuple)
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +30,9 @@ def equal(array, values):
 
 
 def written(values, name):
-    array = cm.create_array(MemoryStore(), shape=values.shape, dtype=values.dtype, chunks=(2,) * values.ndim, format=name, codecs="gzip")  # fmt: skip
+    array = cm.create_array(
+        MemoryStore(), shape=values.shape, dtype=values.dtype, chunks=(2,) * values.ndim, format=name, codecs="gzip"
+    )
     array[...] = values
     return array
 

@@ -17,7 +17,12 @@ def written(folder, values, shuffle, blocksize=0):
     """Have TensorStore write `values` in one chunk; return its bytes."""
     tensorstore = pytest.importorskip("tensorstore")
     about = {"cname": "snappy", "clevel": 5, "shuffle": shuffle, "typesize": values.itemsize, "blocksize": blocksize}
-    metadata = {"shape": values.shape, "data_type": values.dtype.name, "chunk_grid": codec("regular", chunk_shape=values.shape), "codecs": [LITTLE, codec("blosc", **about)]}  # fmt: skip
+    metadata = {
+        "shape": values.shape,
+        "data_type": values.dtype.name,
+        "chunk_grid": codec("regular", chunk_shape=values.shape),
+        "codecs": [LITTLE, codec("blosc", **about)],
+    }
     spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(folder)}, "metadata": metadata, "create": True}
     tensorstore.open(spec).result().write(values).result()
     return (folder / "c" / "0").read_bytes()
@@ -29,7 +34,17 @@ def walk(dtype, n):
 
 
 @cases("shuffle", ["noshuffle", "shuffle", "bitshuffle"])
-@cases(("dtype", "n", "blocksize"), [("<i4", 50_000, 0), ("<f8", 4001, 0), ("<i8", 800, 0), ("<c16", 3000, 0), ("<i4", 30_000, 4096), ("<i4", 999, 512)])  # fmt: skip
+@cases(
+    ("dtype", "n", "blocksize"),
+    [
+        ("<i4", 50_000, 0),
+        ("<f8", 4001, 0),
+        ("<i8", 800, 0),
+        ("<c16", 3000, 0),
+        ("<i4", 30_000, 4096),
+        ("<i4", 999, 512),
+    ],
+)
 def test_frames_of_tensorstore(tmp_path, shuffle, dtype, n, blocksize):
     values = walk(dtype, n)
     assert is_snappy(written(tmp_path, values, shuffle, blocksize)[2])
@@ -43,9 +58,12 @@ def frame(*, size=3, block_size=3, start=20, n_bytes=3, typesize=1, data=b"abc",
 @cases(
     ("wrong", "reason"),
     [
-        ({"size": 4}, "a frame of 4 bytes in blocks of 3, expected 3"), ({"block_size": 0}, "in blocks of 0"), ({"block_size": 1}, "27 bytes cannot hold 3 blocks"), ({"typesize": 0}, "a frame of 3"),
-        ({"start": 15}, "begins outside"), ({"start": 16}, "ends outside"), ({"start": 23}, "ends outside"), ({"start": 24}, "begins outside"), ({"n_bytes": 0}, "ends outside"),
-        ({"n_bytes": 4}, "ends outside"), ({"end": 19}, "cannot hold 1 blocks"), ({"end": 20}, "begins outside"), ({"data": b"\1\0ab", "n_bytes": 4}, "does not hold 3 bytes"),
+        ({"size": 4}, "a frame of 4 bytes in blocks of 3, expected 3"), ({"block_size": 0}, "in blocks of 0"),
+        ({"block_size": 1}, "27 bytes cannot hold 3 blocks"), ({"typesize": 0}, "a frame of 3"),
+        ({"start": 15}, "begins outside"), ({"start": 16}, "ends outside"), ({"start": 23}, "ends outside"),
+        ({"start": 24}, "begins outside"), ({"n_bytes": 0}, "ends outside"),
+        ({"n_bytes": 4}, "ends outside"), ({"end": 19}, "cannot hold 1 blocks"), ({"end": 20}, "begins outside"),
+        ({"data": b"\1\0ab", "n_bytes": 4}, "does not hold 3 bytes"),
     ],
 )  # fmt: skip
 def test_frames_by_hand(wrong, reason):

@@ -23,8 +23,10 @@ TestLittle = contract(
     ],
     fixed_size=True,
     frozen=[
-        (np.array([1, -2], "i2"), "0100 feff"), (np.array([[True], [False]]), "01 00"), (np.array([1.5], "f4"), "0000c03f"), (np.array([1 + 2j], "c8"), "0000803f 00000040"),
-        (np.array(["a"], "U2"), "61000000 00000000"), (np.array([b"a"], "S2"), "6100"), (np.array([(1, (1.5, (2, 3)), b"x")], NESTED), "0100 0000c03f 02000300 780000"),
+        (np.array([1, -2], "i2"), "0100 feff"), (np.array([[True], [False]]), "01 00"),
+        (np.array([1.5], "f4"), "0000c03f"), (np.array([1 + 2j], "c8"), "0000803f 00000040"),
+        (np.array(["a"], "U2"), "61000000 00000000"), (np.array([b"a"], "S2"), "6100"),
+        (np.array([(1, (1.5, (2, 3)), b"x")], NESTED), "0100 0000c03f 02000300 780000"),
     ],
 )  # fmt: skip
 TestBig = contract(
@@ -32,7 +34,8 @@ TestBig = contract(
     TestLittle.arrays,
     fixed_size=True,
     frozen=[
-        (np.array([1, -2], "i2"), "0001 fffe"), (np.array([True, False]), "01 00"), (np.array([1, -2], "i1"), "01 fe"), (np.array([1 + 2j], "c8"), "3f800000 40000000"),
+        (np.array([1, -2], "i2"), "0001 fffe"), (np.array([True, False]), "01 00"), (np.array([1, -2], "i1"), "01 fe"),
+        (np.array([1 + 2j], "c8"), "3f800000 40000000"),
         (np.array(["a"], "U2"), "00000061 00000000"), (np.array([-1, 1], "m8[s]"), "ffffffffffffffff 0000000000000001"),
         (np.array([(1, (1.5, (2, 3)), b"x")], NESTED), "0001 3fc00000 00020003 780000"),
     ],
@@ -63,7 +66,10 @@ def test_what_a_compressor_made_is_swapped_in_place_and_nothing_else(dtype):
 
 def test_frames_claim_what_fits_and_what_their_bytes_can_hold():
     check_claim(40, 40, 10, 4)
-    for claim, reason in (((41, 40, 11, 4), ", expected at most 40"), ((41, 41, 10, 4), ", which 10 compressed bytes cannot")):  # fmt: skip
+    for claim, reason in (
+        ((41, 40, 11, 4), ", expected at most 40"),
+        ((41, 41, 10, 4), ", which 10 compressed bytes cannot"),
+    ):
         with pytest.raises(ValueError, match=f"the frame states 41 bytes{reason}"):
             check_claim(*claim)
 
@@ -85,7 +91,18 @@ def test_characters_beyond_unicode_are_refused(dtype):
             pipeline.decode(stored[1], spec, out)
 
 
-@cases(("endian", "dtype", "expected"), [("big", "u1", None), ("big", "?", None), (None, "S2", None), (None, "V3", None), ("big", "S2", "big"), (None, [("a", "i2")], "little"), ("big", [("a", "i2")], "big")])  # fmt: skip
+@cases(
+    ("endian", "dtype", "expected"),
+    [
+        ("big", "u1", None),
+        ("big", "?", None),
+        (None, "S2", None),
+        (None, "V3", None),
+        ("big", "S2", "big"),
+        (None, [("a", "i2")], "little"),
+        ("big", [("a", "i2")], "big"),
+    ],
+)
 def test_the_order_of_bytes_is_that_of_elements_of_several(endian, dtype, expected):
     spec = ChunkSpec((2,), np.dtype(dtype), None)
     assert BytesCodec.from_config({} if endian is None else {"endian": endian}, spec) == BytesCodec(expected)
@@ -94,9 +111,13 @@ def test_the_order_of_bytes_is_that_of_elements_of_several(endian, dtype, expect
 @cases(
     ("configuration", "dtype", "reason"),
     [
-        ({}, "i4", "endian is required for int32"), ({}, "U2", "endian is required"), ({"endian": "middle"}, "i4", "endian is 'middle', expected 'little' or 'big'"),
-        ({"endian": "little", "extra": 1}, "i4", "unknown members .'extra'."), ({"endian": "little"}, "O", "object has no fixed size"), ({"endian": "little"}, "S0", "elements of .S0 have no bytes"),
-        ({"endian": "little"}, np.dtypes.StringDType(), ".* has no fixed size"), ({"endian": "little"}, "V0", ".* have no bytes"), ({"endian": "little"}, [("a", "O")], ".* has no fixed size"),
+        ({}, "i4", "endian is required for int32"), ({}, "U2", "endian is required"),
+        ({"endian": "middle"}, "i4", "endian is 'middle', expected 'little' or 'big'"),
+        ({"endian": "little", "extra": 1}, "i4", "unknown members .'extra'."),
+        ({"endian": "little"}, "O", "object has no fixed size"),
+        ({"endian": "little"}, "S0", "elements of .S0 have no bytes"),
+        ({"endian": "little"}, np.dtypes.StringDType(), ".* has no fixed size"),
+        ({"endian": "little"}, "V0", ".* have no bytes"), ({"endian": "little"}, [("a", "O")], ".* has no fixed size"),
         ({"endian": "little", "dtype": "nope"}, "i4", "data type 'nope' not understood"),
     ],
 )  # fmt: skip

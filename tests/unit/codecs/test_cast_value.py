@@ -27,9 +27,17 @@ TestNarrowed = fixed(
     [(np.array([1.0, 255.0]), "01 ff")],
 )
 MAP = {"encode": [["NaN", -1], ["+Infinity", 500]], "decode": [[-1, "NaN"], [500, "+Infinity"]]}
-TestScalarMap = fixed([cast_value("int16", scalar_map=MAP), LITTLE], [np.array([1.0, np.nan, np.inf])], [(np.array([1.0, np.nan, np.inf]), "0100 ffff f401")])  # fmt: skip
+TestScalarMap = fixed(
+    [cast_value("int16", scalar_map=MAP), LITTLE],
+    [np.array([1.0, np.nan, np.inf])],
+    [(np.array([1.0, np.nan, np.inf]), "0100 ffff f401")],
+)
 TestSame = fixed([cast_value("float64"), LITTLE], [np.array([1.5, np.nan, -0.0]), np.array(7, "f4")])
-TestWrapped = fixed([cast_value("uint32", out_of_range="wrap"), LITTLE], [np.array([-1, 5], "i4"), np.array(-(2**31), "i4")], "ffffffff 05000000")  # fmt: skip
+TestWrapped = fixed(
+    [cast_value("uint32", out_of_range="wrap"), LITTLE],
+    [np.array([-1, 5], "i4"), np.array(-(2**31), "i4")],
+    "ffffffff 05000000",
+)
 TestSmall = fixed([cast_value("bfloat16"), LITTLE], [np.array([1.5, -2.0])], "c03f 00c0", package="ml_dtypes")
 
 
@@ -62,12 +70,15 @@ def test_every_number_is_what_zarr_python_makes_of_it(before, after):
     with np.errstate(all="ignore"):
         values = values[np.isfinite(values)] if after in INTEGERS else values
     for rounding, beyond in itertools.product(ROUNDINGS, modes):
-        expected = cast_value_rs.cast_array(values, target_dtype=np.dtype(after), rounding_mode=rounding, out_of_range_mode=beyond)  # fmt: skip
+        expected = cast_value_rs.cast_array(
+            values, target_dtype=np.dtype(after), rounding_mode=rounding, out_of_range_mode=beyond
+        )
         assert cast(values, np.dtype(after), rounding, beyond).tobytes() == expected.tobytes()
 
 
 REFUSED = [  # by zarr-python too
-    ("f8", "u1", 300, None), ("f8", "u1", -1, None), ("f8", "i8", 2.0**63, None), ("f8", "u8", 2.0**64, None), ("f4", "i1", np.nan, "clamp"), ("f4", "i1", np.inf, None),
+    ("f8", "u1", 300, None), ("f8", "u1", -1, None), ("f8", "i8", 2.0**63, None), ("f8", "u8", 2.0**64, None),
+    ("f4", "i1", np.nan, "clamp"), ("f4", "i1", np.inf, None),
     ("i8", "u4", -1, None), ("u8", "i8", 2**63, None), ("f8", "f4", 1e39, None), ("f8", "f2", 1e6, None),
 ]  # fmt: skip
 
@@ -80,7 +91,9 @@ def test_what_zarr_python_refuses_is_refused(before, after, value, beyond):
         with pytest.raises(ValueError, match=r"range|integer|place"):
             cast(values, np.dtype(after), rounding, beyond)
         with pytest.raises(ValueError, match=r"\w"):
-            cast_value_rs.cast_array(values, target_dtype=np.dtype(after), rounding_mode=rounding, out_of_range_mode=beyond)  # fmt: skip
+            cast_value_rs.cast_array(
+                values, target_dtype=np.dtype(after), rounding_mode=rounding, out_of_range_mode=beyond
+            )
 
 
 SMALL_FLOATS = [
@@ -106,7 +119,8 @@ def test_small_floats_are_the_neighbours_that_the_rule_names(name, rounding):
         low, high = held[held <= value][-1], held[held >= value][0]
         bits_of = {n: int(np.array(n, dtype).view(f"u{dtype.itemsize}")) for n in (low, high)}
         expected = {
-            "nearest-even": min((low, high), key=lambda n: (abs(n - value), bits_of[n] % 2)), "nearest-away": min((low, high), key=lambda n: (abs(n - value), -abs(n))),
+            "nearest-even": min((low, high), key=lambda n: (abs(n - value), bits_of[n] % 2)),
+            "nearest-away": min((low, high), key=lambda n: (abs(n - value), -abs(n))),
             "towards-zero": min((low, high), key=abs), "towards-positive": high, "towards-negative": low,
         }[rounding]  # fmt: skip
         assert float(cast(np.array([value]), dtype, rounding, None)[0]) == expected
@@ -125,10 +139,16 @@ def test_small_integers_wrap_and_clamp(name):
     assert cast(dirty, np.dtype("i2"), "nearest-even", None).tolist() == wrapped.tolist()
     clamped = np.clip(values, int(info.min), int(info.max))
     assert cast(values.astype("f4"), dtype, "nearest-even", "clamp").astype("i8").tolist() == clamped.tolist()
-    assert (cast(cast(values, dtype, "nearest-even", "wrap"), np.dtype("f4"), "nearest-even", None).tolist() == wrapped.tolist())  # fmt: skip
+    assert (
+        cast(cast(values, dtype, "nearest-even", "wrap"), np.dtype("f4"), "nearest-even", None).tolist()
+        == wrapped.tolist()
+    )
 
 
-@cases(("name", "value"), [("float4_e2m1fn", np.nan), ("float6_e3m2fn", np.inf), ("float8_e8m0fnu", 0.0), ("float8_e8m0fnu", -1.0)])  # fmt: skip
+@cases(
+    ("name", "value"),
+    [("float4_e2m1fn", np.nan), ("float6_e3m2fn", np.inf), ("float8_e8m0fnu", 0.0), ("float8_e8m0fnu", -1.0)],
+)
 def test_what_a_small_float_has_not_is_refused(name, value):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     with pytest.raises(ValueError, match="no place"):
@@ -136,7 +156,10 @@ def test_what_a_small_float_has_not_is_refused(name, value):
 
 
 def test_the_fill_value_is_cast_and_must_come_back():
-    pipeline = pipeline_of([cast_value("uint8", scalar_map={"encode": [["NaN", 0]], "decode": [[0, "NaN"]]}), "bytes"], ChunkSpec((1,), np.dtype("f8"), np.float64("nan")))  # fmt: skip
+    pipeline = pipeline_of(
+        [cast_value("uint8", scalar_map={"encode": [["NaN", 0]], "decode": [[0, "NaN"]]}), "bytes"],
+        ChunkSpec((1,), np.dtype("f8"), np.float64("nan")),
+    )
     assert pipeline.filters[0].spec_after(ChunkSpec((1,), np.dtype("f8"), np.float64("nan"))).fill_value == 0
     with pytest.raises(MetadataError, match=r"fill value 0\.5 becomes 0"):
         pipeline_of([cast_value("uint8"), "bytes"], ChunkSpec((1,), np.dtype("f8"), np.float64(0.5)))
@@ -169,11 +192,20 @@ def test_wrapped_integers_do_not_become_infinite():
 @cases(
     ("configuration", "dtype", "reason"),
     [
-        ({}, "f4", "got None, expected the name"), ({"data_type": "string"}, "f4", "needs real numbers, not StringDType"), ({"data_type": "complex64"}, "f4", "not complex64"), ({"data_type": "bool"}, "f4", "not bool"),
-        ({}, "?", "not bool"), ({}, "M8[s]", "not datetime64"), ({"rounding": "up"}, "f4", "rounding 'up' and out_of_range None"), ({"rounding": []}, "f4", "rounding .. and"), ({"x": 1}, "f4", "unknown members .'x'"),
-        ({"out_of_range": "mirror"}, "f4", "out_of_range 'mirror': at"), ({"data_type": "float32", "out_of_range": "wrap"}, "i4", "'wrap' needs integers, not float32"),
-        ({"scalar_map": {"encode": [[1]]}}, "f4", "scalar_map.encode is not a list of pairs"), ({"scalar_map": {"decode": {"a": 1}}}, "f4", "scalar_map.decode is not"), ({"scalar_map": 3}, "f4", "scalar_map is 3"),
-        ({"scalar_map": {"encode": [[1, 300]]}}, "f4", "cast_value.scalar_map.encode: got 300"), ({"scalar_map": {"decode": [[300, 1]]}}, "f4", "map.decode: got 300"), ({"scalar_map": {"a": []}}, "f4", "lists 'encode' and"),
+        ({}, "f4", "got None, expected the name"),
+        ({"data_type": "string"}, "f4", "needs real numbers, not StringDType"),
+        ({"data_type": "complex64"}, "f4", "not complex64"), ({"data_type": "bool"}, "f4", "not bool"),
+        ({}, "?", "not bool"), ({}, "M8[s]", "not datetime64"),
+        ({"rounding": "up"}, "f4", "rounding 'up' and out_of_range None"), ({"rounding": []}, "f4", "rounding .. and"),
+        ({"x": 1}, "f4", "unknown members .'x'"),
+        ({"out_of_range": "mirror"}, "f4", "out_of_range 'mirror': at"),
+        ({"data_type": "float32", "out_of_range": "wrap"}, "i4", "'wrap' needs integers, not float32"),
+        ({"scalar_map": {"encode": [[1]]}}, "f4", "scalar_map.encode is not a list of pairs"),
+        ({"scalar_map": {"decode": {"a": 1}}}, "f4", "scalar_map.decode is not"),
+        ({"scalar_map": 3}, "f4", "scalar_map is 3"),
+        ({"scalar_map": {"encode": [[1, 300]]}}, "f4", "cast_value.scalar_map.encode: got 300"),
+        ({"scalar_map": {"decode": [[300, 1]]}}, "f4", "map.decode: got 300"),
+        ({"scalar_map": {"a": []}}, "f4", "lists 'encode' and"),
     ],
 )  # fmt: skip
 def test_bad_configurations(configuration, dtype, reason):
@@ -248,8 +280,12 @@ def test_floats_that_overflow_are_refused():
 @cases(
     ("configuration", "dtype", "reason"),
     [
-        ({"scale": 0}, "i4", "scale is 0, which"), ({"scale": 0.0}, "f4", "scale is 0, which"), ({"scale": 0.5}, "i4", "scale: got 0.5"), ({"offset": "x"}, "f4", "offset: got 'x'"), ({"offset": 300}, "u1", "offset: got 300"),
-        ({"offset": None}, "f4", "offset: got None"), ({"factor": 1}, "f4", "unknown members .'factor'"), *(({}, dtype, "needs real numbers, not") for dtype in ("?", "c8", "M8[s]", "S2")), ({"scale": [1]}, "f4", "scale: got .1"),
+        ({"scale": 0}, "i4", "scale is 0, which"), ({"scale": 0.0}, "f4", "scale is 0, which"),
+        ({"scale": 0.5}, "i4", "scale: got 0.5"), ({"offset": "x"}, "f4", "offset: got 'x'"),
+        ({"offset": 300}, "u1", "offset: got 300"),
+        ({"offset": None}, "f4", "offset: got None"), ({"factor": 1}, "f4", "unknown members .'factor'"),
+        *(({}, dtype, "needs real numbers, not") for dtype in ("?", "c8", "M8[s]", "S2")),
+        ({"scale": [1]}, "f4", "scale: got .1"),
     ],
 )  # fmt: skip
 def test_bad_scales_and_offsets(configuration, dtype, reason):
@@ -304,8 +340,10 @@ def test_complex_numbers_are_rounded_by_part():
 @cases(
     ("bits", "keepbits", "expected"),  # ties to even, and what is next to them
     [
-        (0x3F880000, 3, 0x3F800000), (0x3F880001, 3, 0x3F900000), (0x3F87FFFF, 3, 0x3F800000), (0x3F980000, 3, 0x3FA00000), (0x3F97FFFF, 3, 0x3F900000),
-        (0xBF880001, 3, 0xBF900000), (0x3F800003, 22, 0x3F800004), (0x3F800001, 22, 0x3F800000), (0x3F800001, 23, 0x3F800001), (0x3F800001, 24, 0x3F800001),
+        (0x3F880000, 3, 0x3F800000), (0x3F880001, 3, 0x3F900000), (0x3F87FFFF, 3, 0x3F800000),
+        (0x3F980000, 3, 0x3FA00000), (0x3F97FFFF, 3, 0x3F900000),
+        (0xBF880001, 3, 0xBF900000), (0x3F800003, 22, 0x3F800004), (0x3F800001, 22, 0x3F800000),
+        (0x3F800001, 23, 0x3F800001), (0x3F800001, 24, 0x3F800001),
     ],
 )  # fmt: skip
 def test_floats_are_rounded_to_the_nearest(bits, keepbits, expected):

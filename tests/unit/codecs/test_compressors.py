@@ -39,7 +39,9 @@ TestGzip = contract(
     ],
     reproduces=False,
 )  # fmt: skip
-TestZlib = contract(after_bytes("numcodecs.zlib", level=1), ARRAYS, [(ABC, "7801 01 0300 fcff 616263 024d0127")], reproduces=False)  # fmt: skip
+TestZlib = contract(
+    after_bytes("numcodecs.zlib", level=1), ARRAYS, [(ABC, "7801 01 0300 fcff 616263 024d0127")], reproduces=False
+)
 TestZstd = contract(
     after_bytes("zstd", level=3, checksum=True),
     ARRAYS,
@@ -62,7 +64,12 @@ TestBlosc = contract(
     reproduces=False,
 )
 TestLz4 = contract(after_bytes("numcodecs.lz4", acceleration=1), ARRAYS, [(ABC, "03000000 30 616263")])
-TestBzip2 = contract(after_bytes("numcodecs.bz2", level=1), ARRAYS, [(ABC, bz2.compress(b"a").hex() + bz2.compress(b"bc").hex())], reproduces=False)  # fmt: skip
+TestBzip2 = contract(
+    after_bytes("numcodecs.bz2", level=1),
+    ARRAYS,
+    [(ABC, bz2.compress(b"a").hex() + bz2.compress(b"bc").hex())],
+    reproduces=False,
+)
 TestXz = contract(
     after_bytes("numcodecs.lzma", format=1, check=-1, preset=None, filters=None),
     ARRAYS,
@@ -112,16 +119,21 @@ def test_zstd_without_content_size(pieces, after):
 GIB = (1 << 30).to_bytes(4, "little")
 ZEROS = bytes(64 << 20)
 HOSTILE = {
-    "gzip bomb": ("gzip", gzip.compress(ZEROS, 1)), "gzip bomb of members": ("gzip", gzip.compress(bytes(1 << 16), 1) * 1000),
-    "zstd of none": ("zstd", b"nonsense"), "blosc cut": ("blosc", bytes(15)), "lz4 cut": ("numcodecs.lz4", bytes(4)), "zlib bomb": ("numcodecs.zlib", zlib.compress(ZEROS, 1)), "bz2 bomb": ("numcodecs.bz2", bz2.compress(ZEROS, 1)),
-    "xz bomb": ("numcodecs.lzma", lzma.compress(ZEROS, preset=0)), "zstd bomb": ("zstd", numcodecs.Zstd(1).encode(ZEROS)),
+    "gzip bomb": ("gzip", gzip.compress(ZEROS, 1)),
+    "gzip bomb of members": ("gzip", gzip.compress(bytes(1 << 16), 1) * 1000),
+    "zstd of none": ("zstd", b"nonsense"), "blosc cut": ("blosc", bytes(15)), "lz4 cut": ("numcodecs.lz4", bytes(4)),
+    "zlib bomb": ("numcodecs.zlib", zlib.compress(ZEROS, 1)), "bz2 bomb": ("numcodecs.bz2", bz2.compress(ZEROS, 1)),
+    "xz bomb": ("numcodecs.lzma", lzma.compress(ZEROS, preset=0)),
+    "zstd bomb": ("zstd", numcodecs.Zstd(1).encode(ZEROS)),
     "zstd bomb without size": ("zstd", b"\x28\xb5\x2f\xfd\x00\x70" + (b"\x02\x00\x10\x00" * 400) + b"\x03\x00\x10\x00"),
     "zstd that claims 1 GiB": ("zstd", b"\x28\xb5\x2f\xfd\xa0" + GIB + b"\x01\x00\x00"),
     "zstd that claims 2^63": ("zstd", b"\x28\xb5\x2f\xfd\xe0" + (1 << 63).to_bytes(8, "little") + b"\x01\x00\x00"),
     "blosc that claims 1 GiB": ("blosc", b"\x02\x01\x21\x01" + GIB + GIB + struct.pack("<I", 20) + bytes(4)),
     "blosc of another size": ("blosc", b"\x02\x01\x02\x01" + struct.pack("<III", 8, 8, 1 << 20) + bytes(8)),
-    "blosc without blocks": ("blosc", b"\x02\x01\x21\x01" + struct.pack("<III", 8, 0, 24) + bytes(8)), "lz4 that claims 1 GiB": ("numcodecs.lz4", GIB + bytes(20)),
-    "lz4 that claims -1": ("numcodecs.lz4", b"\xff\xff\xff\xff" + bytes(20)), "lz4 that claims 0": ("numcodecs.lz4", bytes(24)),
+    "blosc without blocks": ("blosc", b"\x02\x01\x21\x01" + struct.pack("<III", 8, 0, 24) + bytes(8)),
+    "lz4 that claims 1 GiB": ("numcodecs.lz4", GIB + bytes(20)),
+    "lz4 that claims -1": ("numcodecs.lz4", b"\xff\xff\xff\xff" + bytes(20)),
+    "lz4 that claims 0": ("numcodecs.lz4", bytes(24)),
 }  # fmt: skip
 
 
@@ -132,7 +144,11 @@ def test_hostile_frames(name, data, dtype):
     spec = ChunkSpec((100,), np.dtype(dtype), None)
     bounded = spec.dtype.kind != "T" or "claims" in name
     pipeline = pipeline_of(["bytes" if spec.dtype.kind == "u" else "vlen-utf8", name], spec)
-    reason = ("expected (at most )?100|did not decompress|no zstd frame|blosc (decomp|header)|LZ4 decomp|cannot hold an lz4 header of 4" if spec.dtype.kind == "u" else None)  # fmt: skip
+    reason = (
+        "expected (at most )?100|did not decompress|no zstd frame|blosc (decomp|header)|LZ4 decomp|cannot hold an lz4 header of 4"
+        if spec.dtype.kind == "u"
+        else None
+    )
     with peak_below(1 << 20 if bounded else math.inf), pytest.raises(CodecError, match=reason):
         pipeline.decode(data, spec)
 
@@ -147,9 +163,13 @@ def test_thousands_of_gzip_members_are_joined():
 @cases(
     ("name", "configuration", "reason"),
     [
-        ("zstd", {"checksum": 1}, "checksum is 1, expected a boolean"), ("blosc", {"shuffle": "best"}, "shuffle is 'best'"),
-        ("blosc", {"shuffle": 3}, "shuffle is 3, expected one of noshuffle, shuffle, bitshuffle"), ("blosc", {"shuffle": -2}, "shuffle is -2"), ("blosc", {"cname": 1}, "cname is 1"),
-        ("blosc", {"shuffle": True}, "shuffle is True"), ("numcodecs.lzma", {"format": 3}, "lzma's raw format needs its filters"), ("numcodecs.lzma", {"format": 3, "filters": [{"id": 33, "dict_size": (1 << 30) + 1}]}, "an lzma dictionary of 1073741825 bytes exceeds 1073741824"),
+        ("zstd", {"checksum": 1}, "checksum is 1, expected a boolean"),
+        ("blosc", {"shuffle": "best"}, "shuffle is 'best'"),
+        ("blosc", {"shuffle": 3}, "shuffle is 3, expected one of noshuffle, shuffle, bitshuffle"),
+        ("blosc", {"shuffle": -2}, "shuffle is -2"), ("blosc", {"cname": 1}, "cname is 1"),
+        ("blosc", {"shuffle": True}, "shuffle is True"),
+        ("numcodecs.lzma", {"format": 3}, "lzma's raw format needs its filters"),
+        ("numcodecs.lzma", {"format": 3, "filters": [{"id": 33, "dict_size": (1 << 30) + 1}]}, "an lzma dictionary of 1073741825 bytes exceeds 1073741824"),
     ],
 )  # fmt: skip
 def test_wrong_configurations(name, configuration, reason):
@@ -160,9 +180,12 @@ def test_wrong_configurations(name, configuration, reason):
 @cases(
     ("name", "member", "low", "high", "default"),
     [
-        ("gzip", "level", -1, 9, 1), ("zstd", "level", -131072, 22, 0), ("numcodecs.bz2", "level", 1, 9, 1), ("numcodecs.lz4", "acceleration", -(1 << 31), (1 << 31) - 1, 1), ("blosc", "clevel", 0, 9, 5),
-        ("blosc", "typesize", 1, 1 << 31, 4), ("blosc", "blocksize", 0, 1 << 31, 0), ("numcodecs.lzma", "check", -1, 15, -1), ("numcodecs.lzma", "preset", 0, (1 << 32) - 1, None),
-        ("n5_lz4", "blockSize", 64, 1 << 25, 1 << 16), ("numcodecs.lzma", "format", 0, 2, 1), ("bitround", "keepbits", 1, 1 << 10, None), ("numcodecs.bitround", "keepbits", 0, 1 << 10, None),
+        ("gzip", "level", -1, 9, 1), ("zstd", "level", -131072, 22, 0), ("numcodecs.bz2", "level", 1, 9, 1),
+        ("numcodecs.lz4", "acceleration", -(1 << 31), (1 << 31) - 1, 1), ("blosc", "clevel", 0, 9, 5),
+        ("blosc", "typesize", 1, 1 << 31, 4), ("blosc", "blocksize", 0, 1 << 31, 0),
+        ("numcodecs.lzma", "check", -1, 15, -1), ("numcodecs.lzma", "preset", 0, (1 << 32) - 1, None),
+        ("n5_lz4", "blockSize", 64, 1 << 25, 1 << 16), ("numcodecs.lzma", "format", 0, 2, 1),
+        ("bitround", "keepbits", 1, 1 << 10, None), ("numcodecs.bitround", "keepbits", 0, 1 << 10, None),
     ],
 )  # fmt: skip
 def test_numbers_of_a_configuration_have_bounds(name, member, low, high, default):

@@ -55,11 +55,16 @@ OTHER_NAN = np.array([0x7FC00001], "u4").view("f4")[0]
 @cases(
     ("chunk", "fill", "expected"),
     [
-        (np.zeros((3, 4)), None, True), (-np.zeros(3), 0.0, False), (np.full(3, OTHER_NAN), NAN, False), (np.zeros((0, 2)), 1.0, True),
-        (np.full((6, 6), 7, "i2")[::2, ::3], 7, True), (np.array([1 + 2j, 1 + 3j]), 1 + 2j, False), (np.array([b"ab", b"ac"]), b"ab", False),
-        (np.array([(1, 2.0)] * 3, POINT), np.array((1, 2.0), POINT)[()], True), (np.array([(1, 2.0), (1, 3.0)], POINT), np.array((1, 2.0), POINT)[()], False),
-        (np.array(["a", "a"], np.dtypes.StringDType()), "a", True), (np.array(["", ""], np.dtypes.StringDType()), None, True), (np.array(["a", "b"], object), "a", False),
-        (np.array([None, 0], object), None, True), (np.array([""], object), None, False), (np.array([b"", b""], object), "", False),
+        (np.zeros((3, 4)), None, True), (-np.zeros(3), 0.0, False), (np.full(3, OTHER_NAN), NAN, False),
+        (np.zeros((0, 2)), 1.0, True),
+        (np.full((6, 6), 7, "i2")[::2, ::3], 7, True), (np.array([1 + 2j, 1 + 3j]), 1 + 2j, False),
+        (np.array([b"ab", b"ac"]), b"ab", False),
+        (np.array([(1, 2.0)] * 3, POINT), np.array((1, 2.0), POINT)[()], True),
+        (np.array([(1, 2.0), (1, 3.0)], POINT), np.array((1, 2.0), POINT)[()], False),
+        (np.array(["a", "a"], np.dtypes.StringDType()), "a", True),
+        (np.array(["", ""], np.dtypes.StringDType()), None, True), (np.array(["a", "b"], object), "a", False),
+        (np.array([None, 0], object), None, True), (np.array([""], object), None, False),
+        (np.array([b"", b""], object), "", False),
     ],
 )  # fmt: skip
 def test_is_fill(chunk, fill, expected):
@@ -80,8 +85,10 @@ def test_one_element_differs(dtype, where):
 @cases(
     ("a", "b", "same"),
     [
-        (1, 1, True), (1, 1.0, False), (float("nan"), float("nan"), True), ("a", "b", False), (None, None, True), (np.array([1]), np.array([1]), True),
-        (np.array([1]), np.array([1.0]), False), (np.array([1]), [1], True), (np.array([1]), 1, False), (np.array([1, 2]), np.array([1, 3]), False), (np.array([1, 2]), np.array([[1, 2]]), False),
+        (1, 1, True), (1, 1.0, False), (float("nan"), float("nan"), True), ("a", "b", False), (None, None, True),
+        (np.array([1]), np.array([1]), True),
+        (np.array([1]), np.array([1.0]), False), (np.array([1]), [1], True), (np.array([1]), 1, False),
+        (np.array([1, 2]), np.array([1, 3]), False), (np.array([1, 2]), np.array([[1, 2]]), False),
     ],
 )  # fmt: skip
 def test_objects_that_differ(a, b, same):

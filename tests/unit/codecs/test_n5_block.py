@@ -71,8 +71,10 @@ def test_encoded_size(rank: int) -> None:
 
 LIES = {  # others are golden; header and raw payload of a 2 x 3 block of u2 (N5 order), to be read as a chunk of shape (3, 2)
     "header_cut": ("00000002 00000002 0000", "too few"), "rank_0": ("00000000" + "0000", "0 dimensions"),
-    "turned_round": ("00000002 00000003 00000002" + "0000" * 6, "does not fit"), "no_elements": ("00000002 00000000 00000003", "does not fit"),
-    "count_5": ("00010002 00000002 00000003 00000005" + "0000" * 6, "varlength block of 5"), "count_absent": ("00010002 00000002 00000003", "too few"),
+    "turned_round": ("00000002 00000003 00000002" + "0000" * 6, "does not fit"),
+    "no_elements": ("00000002 00000000 00000003", "does not fit"),
+    "count_5": ("00010002 00000002 00000003 00000005" + "0000" * 6, "varlength block of 5"),
+    "count_absent": ("00010002 00000002 00000003", "too few"),
 }  # fmt: skip
 
 
@@ -90,7 +92,16 @@ def test_chunks_longer_than_a_header_can_state() -> None:
         pipeline("raw", spec).decode(write_header((1, 1)) + b"a", spec)
 
 
-@cases(("configuration", "reason"), [({}, "expected a list"), ({"codecs": "bytes"}, "are 'bytes', expected a list"), ({"codecs": [1]}, "got 1"), ({"codecs": [{}]}, "got {}"), ({"codecs": []}, "exactly one")])  # fmt: skip
+@cases(
+    ("configuration", "reason"),
+    [
+        ({}, "expected a list"),
+        ({"codecs": "bytes"}, "are 'bytes', expected a list"),
+        ({"codecs": [1]}, "got 1"),
+        ({"codecs": [{}]}, "got {}"),
+        ({"codecs": []}, "exactly one"),
+    ],
+)
 def test_bad_configuration(configuration: dict, reason: str) -> None:
     with pytest.raises(MetadataError, match=reason):
         build_pipeline([NamedConfig("n5_block", configuration)], spec_of((3, 2)))
@@ -141,12 +152,14 @@ def test_stream_without_its_end_is_read() -> None:
 
 CHECK = xxh32_intdigest(b"abc", 0x9747B28C) & 0x0FFFFFFF
 LZ4_LIES = {  # others are golden
-    "cut_header": (raw_frame(b"abc")[:20], "header is truncated"), "method": (frame(0x36, b"abc", 3, CHECK), "unknown method"),
+    "cut_header": (raw_frame(b"abc")[:20], "header is truncated"),
+    "method": (frame(0x36, b"abc", 3, CHECK), "unknown method"),
     "negative": (b"LZ4Block" + struct.pack("<BiiI", 0x16, -1, 3, 0), "beyond"),
     "beyond_its_block_size": (b"LZ4Block" + struct.pack("<BiiI", 0x20, 3, 1025, 0) + b"abc", "beyond"),
     "large": (b"LZ4Block" + struct.pack("<BiiI", 0x2F, 3, 1 << 25, 0) + b"abc", "more than the 3 bytes"),
     "raw_of_other_size": (b"LZ4Block" + struct.pack("<BiiI", 0x16, 3, 2, 0) + b"abc", "contradict"),
-    "data_for_nothing": (b"LZ4Block" + struct.pack("<BiiI", 0x26, 3, 0, 0) + b"abc", "contradict"), "trailing": (raw_frame(b"abc") + END + b"\0", "1 bytes after"),
+    "data_for_nothing": (b"LZ4Block" + struct.pack("<BiiI", 0x26, 3, 0, 0) + b"abc", "contradict"),
+    "trailing": (raw_frame(b"abc") + END + b"\0", "1 bytes after"),
     "not_lz4": (frame(0x26, b"\xff\xff", 3, CHECK) + END, "no LZ4 block"), "nothing": (b"", "no LZ4 block"),
 }  # fmt: skip
 

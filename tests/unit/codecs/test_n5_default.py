@@ -25,7 +25,9 @@ TestRaw = fixed(
     [np.arange(6, dtype="i4").reshape(2, 3), np.array([[1.5, -2.5]])],
     [(np.arange(6, dtype="u2").reshape(2, 3), "0000 0002 00000002 00000003 0000 0003 0001 0004 0002 0005")],
 )
-TestCompressed = contract([n5_default(1, codec("gzip", level=1))], [np.arange(6, dtype="i4"), np.array([1, 2], "u1")], detects=False)  # fmt: skip
+TestCompressed = contract(
+    [n5_default(1, codec("gzip", level=1))], [np.arange(6, dtype="i4"), np.array([1, 2], "u1")], detects=False
+)
 
 
 def test_blocks_of_other_shapes_are_cropped_and_filled():
@@ -51,9 +53,12 @@ def test_blocks_are_no_longer_than_those_that_writers_pad(monkeypatch):
 @cases(
     ("data", "reason"),
     [
-        (b"", "0 bytes are too few"), (b"\0", "1 bytes are too few"), (b"\0\1" + write_header((2, 3))[2:] + bytes(6), "block mode 1, expected 0"), (b"\0\2", "block mode 2,"),
-        (write_header((2,)) + bytes(2), "1 dimensions, the dataset 2"), (write_header((3, 2)) + bytes(5), "5 bytes, expected 6"), (write_header((0, 2)), "does not fit"),
-        (write_header((1 << 31, 1 << 31)) + bytes(6), "does not fit"), (write_header((1 << 20, 1 << 20)) + bytes(6), "for a chunk of"),
+        (b"", "0 bytes are too few"), (b"\0", "1 bytes are too few"),
+        (b"\0\1" + write_header((2, 3))[2:] + bytes(6), "block mode 1, expected 0"), (b"\0\2", "block mode 2,"),
+        (write_header((2,)) + bytes(2), "1 dimensions, the dataset 2"),
+        (write_header((3, 2)) + bytes(5), "5 bytes, expected 6"), (write_header((0, 2)), "does not fit"),
+        (write_header((1 << 31, 1 << 31)) + bytes(6), "does not fit"),
+        (write_header((1 << 20, 1 << 20)) + bytes(6), "for a chunk of"),
     ],
 )  # fmt: skip
 def test_wrong_blocks(data, reason):
@@ -68,8 +73,11 @@ FIRST, MANY = "must be a transpose of order .1, 0.", "expected 'codecs': a trans
 @cases(
     ("codecs", "reason"),
     [
-        (None, MANY), ([], "exactly one"), ([BIG], FIRST), ([turn(2)], "exactly one"), ([turn(2), LITTLE], "must be bytes, big endian"), ([turn(2), BIG, "gzip", "crc32c"], MANY), ([turn(2), 3], "got 3"),
-        ([codec("transpose", order=[0, 1]), BIG], FIRST), ([BIG, "gzip"], FIRST), ([turn(2), turn(2), BIG], FIRST), ([turn(2), "vlen-utf8"], "needs variable"), ([turn(2), "packbits"], "must be bytes"),
+        (None, MANY), ([], "exactly one"), ([BIG], FIRST), ([turn(2)], "exactly one"),
+        ([turn(2), LITTLE], "must be bytes, big endian"), ([turn(2), BIG, "gzip", "crc32c"], MANY),
+        ([turn(2), 3], "got 3"),
+        ([codec("transpose", order=[0, 1]), BIG], FIRST), ([BIG, "gzip"], FIRST), ([turn(2), turn(2), BIG], FIRST),
+        ([turn(2), "vlen-utf8"], "needs variable"), ([turn(2), "packbits"], "must be bytes"),
     ],
 )  # fmt: skip
 def test_other_chains(codecs, reason):

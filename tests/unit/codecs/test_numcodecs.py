@@ -19,12 +19,22 @@ def named(codec_id, **configuration):
 
 
 # Of each kind; all codecs of numcodecs are in golden stores, sizes of checksums in `test_sharding.INDEXES`.
-TestDelta = fixed([named("delta", dtype="<i4", astype="<i2"), LITTLE], [np.array([[100, 102], [101, 50]], "i4"), np.array([[1, 2, 3], [4, 5, 6]], "i4").T], "6400 0200 ffff cdff")  # fmt: skip
+TestDelta = fixed(
+    [named("delta", dtype="<i4", astype="<i2"), LITTLE],
+    [np.array([[100, 102], [101, 50]], "i4"), np.array([[1, 2, 3], [4, 5, 6]], "i4").T],
+    "6400 0200 ffff cdff",
+)
 # numcodecs views the buffer as the dtype of its configuration.
-TestDeltaOfDates = fixed([named("delta", dtype="<i8"), LITTLE], [np.array([5, 7], "M8[ns]")], "0500000000000000 0200000000000000")  # fmt: skip
+TestDeltaOfDates = fixed(
+    [named("delta", dtype="<i8"), LITTLE], [np.array([5, 7], "M8[ns]")], "0500000000000000 0200000000000000"
+)
 
 
-TestPackbits = fixed([named("packbits"), "bytes"], [np.array([[True, False, False], [True, True, False]]), np.ones(16, bool), np.array(True)], "02 98")  # fmt: skip
+TestPackbits = fixed(
+    [named("packbits"), "bytes"],
+    [np.array([[True, False, False], [True, True, False]]), np.ones(16, bool), np.array(True)],
+    "02 98",
+)
 TestCategorize = fixed(
     [named("categorize", labels=["b", "a"], dtype="|O", astype="|u1"), "bytes"],
     [np.array([["a", "b"], ["", "a"]], STRING), np.array(["b", ""], object), np.array(["a", "b"], "U3")],
@@ -35,16 +45,26 @@ TestShuffle = fixed(
     [np.arange(6, dtype="i4").reshape(2, 3), np.zeros(2)],
     [(np.array([0x04030201, 0x08070605], "i4"), "01 05 02 06 03 07 04 08")],
 )
-TestBase64 = fixed(["bytes", named("base64")], [np.arange(7, dtype="u1"), np.arange(5, dtype="u1")], [(np.frombuffer(b"Man", "u1"), b"TWFu".hex())])  # fmt: skip
+TestBase64 = fixed(
+    ["bytes", named("base64")],
+    [np.arange(7, dtype="u1"), np.arange(5, dtype="u1")],
+    [(np.frombuffer(b"Man", "u1"), b"TWFu".hex())],
+)
 # it stops reading at its own end mark
-TestPcodec = contract([named("pcodec", level=8)], [np.arange(24, dtype="i4").reshape(2, 3, 4), np.array([0.0, -0.0, np.nan]), np.array(5, "u2")], detects=False, package="pcodec")  # fmt: skip
+TestPcodec = contract(
+    [named("pcodec", level=8)],
+    [np.arange(24, dtype="i4").reshape(2, 3, 4), np.array([0.0, -0.0, np.nan]), np.array(5, "u2")],
+    detects=False,
+    package="pcodec",
+)
 
 
 JSON_OBJECTS = np.array(["a", 1, None, {"k": 2.5}], object)
 TestJson = contract(
     [named("json2")],
     [
-        JSON_OBJECTS, JSON_OBJECTS.reshape(2, 2), np.array([["ü"]], STRING), np.array("x", object), np.empty((0, 2), object),
+        JSON_OBJECTS, JSON_OBJECTS.reshape(2, 2), np.array([["ü"]], STRING), np.array("x", object),
+        np.empty((0, 2), object),
     ],
     [
         (JSON_OBJECTS, b'["a",1,null,{"k":2.5},"|O",[4]]'.hex()),
@@ -58,15 +78,22 @@ def test_objects_that_are_lists_stay_elements():
     array[:] = [[1, 2], [3, 4]]
     for codec in ("json2", "msgpack2"):
         pipeline = pipeline_of([named(codec)], spec_of(array))
-        assert pipeline.decode(b'[[1,2],[3,4],"|O",[2]]' if codec == "json2" else pipeline.encode(array, spec_of(array)), spec_of(array)).tolist() == [[1, 2], [3, 4]]  # fmt: skip
+        assert pipeline.decode(
+            b'[[1,2],[3,4],"|O",[2]]' if codec == "json2" else pipeline.encode(array, spec_of(array)), spec_of(array)
+        ).tolist() == [[1, 2], [3, 4]]
 
 
 @cases(
     ("text", "reason"),
     [
-        (b"[" * 100_000, "recursion"), (b"[" * 100_000 + b"]" * 100_000, "recursion"), (b"{}", "a list that ends with a dtype"), (b"[]", "a list that ends"), (b"[[2]]", "a list that ends"), (b'[1,2,"|O","ab"]', "a list that"),
-        (b'["|O",[2]]', "0 values, expected 2"), (b'[1,2,3,"|O",[2]]', "3 values, expected 2"), (b'[1,2,"|O",[3]]', "of shape .3., expected .2."), (b'[1,2,"|O",[1000000000000]]', "shape"), (b'[1,2,"|O",[2.0]]', "shape .2.0"),
-        (b'[1,2,"|O",[2,-1,-1]]', "not nested as .2, -1, -1. says"), (b'[["a","b"],"|O",[2,1]]', "not nested"), (b'["a","b","|O",[2,1]]', "not nested"), (b"\xff", "invalid start"), (b"", "Expecting"),
+        (b"[" * 100_000, "recursion"), (b"[" * 100_000 + b"]" * 100_000, "recursion"),
+        (b"{}", "a list that ends with a dtype"), (b"[]", "a list that ends"), (b"[[2]]", "a list that ends"),
+        (b'[1,2,"|O","ab"]', "a list that"),
+        (b'["|O",[2]]', "0 values, expected 2"), (b'[1,2,3,"|O",[2]]', "3 values, expected 2"),
+        (b'[1,2,"|O",[3]]', "of shape .3., expected .2."), (b'[1,2,"|O",[1000000000000]]', "shape"),
+        (b'[1,2,"|O",[2.0]]', "shape .2.0"),
+        (b'[1,2,"|O",[2,-1,-1]]', "not nested as .2, -1, -1. says"), (b'[["a","b"],"|O",[2,1]]', "not nested"),
+        (b'["a","b","|O",[2,1]]', "not nested"), (b"\xff", "invalid start"), (b"", "Expecting"),
     ],
 )  # fmt: skip
 def test_hostile_json(text, reason):
@@ -87,7 +114,16 @@ def test_json_and_msgpack_are_read_as_configured():
         assert pipeline_of([named("msgpack2", **raw)], spec).decode(packed, spec).tolist() == read
 
 
-@cases(("data", "reason"), [("dd7fffffff", "exceeds max_array_len"), ("91" * 5000, "StackError|no reason given"), ("92 a27c4f 91ce7fffffff", "shape .2147483647., expected .2."), ("c0", "a list that ends with"), ("", "incomplete")])  # fmt: skip
+@cases(
+    ("data", "reason"),
+    [
+        ("dd7fffffff", "exceeds max_array_len"),
+        ("91" * 5000, "StackError|no reason given"),
+        ("92 a27c4f 91ce7fffffff", "shape .2147483647., expected .2."),
+        ("c0", "a list that ends with"),
+        ("", "incomplete"),
+    ],
+)
 def test_hostile_msgpack(data, reason):
     pytest.importorskip("msgpack")
     spec = ChunkSpec((2,), np.dtype(object), None)
@@ -104,7 +140,9 @@ def test_dtypes_that_the_configuration_lacks_are_the_chunks():
 
 def test_lossy_casts_do_not_warn():
     array = np.array([np.nan, 1e30], "f4")
-    pipeline = pipeline_of([named("fixedscaleoffset", offset=0, scale=1, dtype="<f4", astype="<i2"), LITTLE], spec_of(array))  # fmt: skip
+    pipeline = pipeline_of(
+        [named("fixedscaleoffset", offset=0, scale=1, dtype="<f4", astype="<i2"), LITTLE], spec_of(array)
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert pipeline.decode(pipeline.encode(array, spec_of(array)), spec_of(array)).shape == (2,)
@@ -120,11 +158,21 @@ def test_unknown_categories_are_empty():
 @cases(
     ("codec", "dtype", "reason"),
     [
-        (named("delta", dtype="<i4"), "i2", "delta of int32 cannot apply to int16"), (named("delta", dtype="<i4"), "S6", "cannot apply to .S6"), (named("delta", dtype="<i4"), STRING, "cannot apply to StringDType"),
-        (named("delta", dtype="|O"), "i2", "'.O' is not a dtype of numbers"), (named("delta", dtype="nonsense"), "i2", "'nonsense' is not a dtype"), (named("delta", level=1), "i2", "unexpected keyword argument 'level'"),
-        (named("bitround", keepbits=3), "?", "bitround needs numbers, not bool"), (named("packbits"), "u1", "packbits needs booleans, not uint8"), (named("quantize", digits=1), "i4", "only floating point"),
-        (named("categorize", labels=["a"]), "i4", "integers of strings, not uint8 of int32"), (named("categorize", labels=[1]), "U1", "labels are .1., expected"), (named("categorize", labels="a"), "U1", "labels are 'a'"),
-        (named("categorize", labels=["a"], astype="<f4"), "U1", "not float32 of <U1"), (named("fixedscaleoffset"), "i4", "missing 2 required"), (named("delta", dtype="<i4"), object, "cannot apply to object"),
+        (named("delta", dtype="<i4"), "i2", "delta of int32 cannot apply to int16"),
+        (named("delta", dtype="<i4"), "S6", "cannot apply to .S6"),
+        (named("delta", dtype="<i4"), STRING, "cannot apply to StringDType"),
+        (named("delta", dtype="|O"), "i2", "'.O' is not a dtype of numbers"),
+        (named("delta", dtype="nonsense"), "i2", "'nonsense' is not a dtype"),
+        (named("delta", level=1), "i2", "unexpected keyword argument 'level'"),
+        (named("bitround", keepbits=3), "?", "bitround needs numbers, not bool"),
+        (named("packbits"), "u1", "packbits needs booleans, not uint8"),
+        (named("quantize", digits=1), "i4", "only floating point"),
+        (named("categorize", labels=["a"]), "i4", "integers of strings, not uint8 of int32"),
+        (named("categorize", labels=[1]), "U1", "labels are .1., expected"),
+        (named("categorize", labels="a"), "U1", "labels are 'a'"),
+        (named("categorize", labels=["a"], astype="<f4"), "U1", "not float32 of <U1"),
+        (named("fixedscaleoffset"), "i4", "missing 2 required"),
+        (named("delta", dtype="<i4"), object, "cannot apply to object"),
     ],
 )  # fmt: skip
 def test_filters_that_do_not_fit(codec, dtype, reason):
@@ -218,7 +266,13 @@ def test_pcodec_of_another_length_raises():
         pipeline.decode(pipeline.encode(np.arange(6, dtype="i4"), longer), spec)
 
 
-TestZfpy = contract([named("zfpy", mode=4, tolerance=0.001)], [np.linspace(0, 1, 64).reshape(4, 4, 4), np.arange(10, dtype="f4")], exact=False, detects=False, package="zfpy")  # fmt: skip
+TestZfpy = contract(
+    [named("zfpy", mode=4, tolerance=0.001)],
+    [np.linspace(0, 1, 64).reshape(4, 4, 4), np.arange(10, dtype="f4")],
+    exact=False,
+    detects=False,
+    package="zfpy",
+)
 
 
 def test_zfpy_of_another_shape_raises():

@@ -48,16 +48,25 @@ TURN, FLAT = codec("transpose", order=[1, 0]), codec("reshape", shape=[[0, 1], [
 @cases(
     ("codecs", "dtype", "expected"),
     [
-        ("default", "i4", [LITTLE, ZSTD]), ("default", "u1", [ONE_BYTE, ZSTD]), ("default", ">i4", [BIG, ZSTD]), ("default", STRING, [STRINGS, ZSTD]),
-        ("default", object, [STRINGS, ZSTD]), ("raw", "i4", [LITTLE]), (None, "i4", [LITTLE]), ("zstd", "i4", [LITTLE, FAST_ZSTD]),
-        ("lz4", "i4", [LITTLE, codec("numcodecs.lz4", acceleration=1)]), (["blosc", "crc32c"], "f8", [LITTLE, blosc(typesize=8), CRC]),
-        (codec("blosc", shuffle=-1), "i4", [LITTLE, blosc()]), (codec("blosc", shuffle=0, typesize=2), "f8", [LITTLE, blosc(shuffle="noshuffle", typesize=2)]),
-        ("blosc", "V256", [ONE_BYTE, blosc(typesize=1)]), ("blosc", "V255", [ONE_BYTE, blosc(typesize=255)]),  # more than blosc takes
-        ("bytes", ">i4", [BIG]), ([numcodecs.Delta("i4", "u1"), "bytes"], "i4", [delta("|u1"), ONE_BYTE]), ([codec("gzip", level=9)], "i4", [LITTLE, codec("gzip", level=9)]),
-        ([BIG], "i4", [BIG]), ([TURN, "zstd"], "i4", [TURN, LITTLE, FAST_ZSTD]), ([FLAT, TURN], "i4", [FLAT, TURN, LITTLE]),
-        (numcodecs.Blosc("zstd", 3, -1), "u1", [ONE_BYTE, blosc("zstd", 3, "bitshuffle", 1)]), ({"id": "zlib", "level": 3}, "i4", [LITTLE, codec("numcodecs.zlib", level=3)]),
+        ("default", "i4", [LITTLE, ZSTD]), ("default", "u1", [ONE_BYTE, ZSTD]), ("default", ">i4", [BIG, ZSTD]),
+        ("default", STRING, [STRINGS, ZSTD]),
+        ("default", object, [STRINGS, ZSTD]), ("raw", "i4", [LITTLE]), (None, "i4", [LITTLE]),
+        ("zstd", "i4", [LITTLE, FAST_ZSTD]),
+        ("lz4", "i4", [LITTLE, codec("numcodecs.lz4", acceleration=1)]),
+        (["blosc", "crc32c"], "f8", [LITTLE, blosc(typesize=8), CRC]),
+        (codec("blosc", shuffle=-1), "i4", [LITTLE, blosc()]),
+        (codec("blosc", shuffle=0, typesize=2), "f8", [LITTLE, blosc(shuffle="noshuffle", typesize=2)]),
+        ("blosc", "V256", [ONE_BYTE, blosc(typesize=1)]), ("blosc", "V255", [ONE_BYTE, blosc(typesize=255)]),
+        # more than blosc takes
+        ("bytes", ">i4", [BIG]), ([numcodecs.Delta("i4", "u1"), "bytes"], "i4", [delta("|u1"), ONE_BYTE]),
+        ([codec("gzip", level=9)], "i4", [LITTLE, codec("gzip", level=9)]),
+        ([BIG], "i4", [BIG]), ([TURN, "zstd"], "i4", [TURN, LITTLE, FAST_ZSTD]),
+        ([FLAT, TURN], "i4", [FLAT, TURN, LITTLE]),
+        (numcodecs.Blosc("zstd", 3, -1), "u1", [ONE_BYTE, blosc("zstd", 3, "bitshuffle", 1)]),
+        ({"id": "zlib", "level": 3}, "i4", [LITTLE, codec("numcodecs.zlib", level=3)]),
         ([numcodecs.Delta("i4", "i2"), numcodecs.Blosc()], "i4", [delta("<i2"), LITTLE, blosc(typesize=2)]),
-        ([numcodecs.Categorize(["a"], object)], STRING, [CATEGORIES, ONE_BYTE]), ([numcodecs.VLenUTF8()], object, [STRINGS]), ([numcodecs.CRC32C()], "i4", [LITTLE, CRC]),
+        ([numcodecs.Categorize(["a"], object)], STRING, [CATEGORIES, ONE_BYTE]),
+        ([numcodecs.VLenUTF8()], object, [STRINGS]), ([numcodecs.CRC32C()], "i4", [LITTLE, CRC]),
     ],
 )  # fmt: skip
 def test_parse_codecs(codecs, dtype, expected):
@@ -104,7 +113,8 @@ def test_what_is_no_codec(codecs):
 @cases(
     "chain",
     [
-        [], ["zstd"], ["transpose"], ["bytes", "bytes"], ["zstd", "bytes"], ["numcodecs.zlib", "bytes"], ["numcodecs.shuffle", "bytes"], ["bytes", "transpose"],
+        [], ["zstd"], ["transpose"], ["bytes", "bytes"], ["zstd", "bytes"], ["numcodecs.zlib", "bytes"],
+        ["numcodecs.shuffle", "bytes"], ["bytes", "transpose"],
         ["bytes", "numcodecs.delta"], ["bytes", "vlen-utf8"], ["bytes", "sharding_indexed"],
     ],
 )  # fmt: skip
@@ -126,7 +136,8 @@ def test_kinds():
 @cases(
     ("config", "name"),
     [
-        ({"id": "gzip", "level": 1}, "gzip"), ({"id": "crc32c"}, "crc32c"), ({"id": "crc32c", "location": "start"}, "numcodecs.crc32c"), ({"id": "vlen-bytes"}, "vlen-bytes"),
+        ({"id": "gzip", "level": 1}, "gzip"), ({"id": "crc32c"}, "crc32c"),
+        ({"id": "crc32c", "location": "start"}, "numcodecs.crc32c"), ({"id": "vlen-bytes"}, "vlen-bytes"),
         ({"id": "bz2"}, "numcodecs.bz2"),
     ],
 )  # fmt: skip
@@ -154,7 +165,18 @@ def test_each_codec_may_yield_what_is_put_into_it():
         assert [limit for _, limit in pipeline._plan(spec).decompressors] == limits
 
 
-@cases(("codecs", "dtype", "plain"), [("raw", "i4", True), ("raw", ">i4", False), ("zstd", "i4", False), ([TURN], "i4", False), ("raw", "U2", False), ("raw", "?", False), ("raw", STRING, False)])  # fmt: skip
+@cases(
+    ("codecs", "dtype", "plain"),
+    [
+        ("raw", "i4", True),
+        ("raw", ">i4", False),
+        ("zstd", "i4", False),
+        ([TURN], "i4", False),
+        ("raw", "U2", False),
+        ("raw", "?", False),
+        ("raw", STRING, False),
+    ],
+)
 def test_chunks_are_plain_where_their_bytes_are_the_elements(codecs, dtype, plain):
     chain = parse_codecs(codecs, np.dtype(dtype))
     spec = ChunkSpec((2, 3), np.dtype(dtype) if dtype is STRING else np.dtype(dtype).newbyteorder("="), None)

@@ -18,7 +18,12 @@ MISSING = (1 << 64) - 1
 
 
 def sharding(chunk_shape, codecs=(LITTLE,), index_codecs=(LITTLE, "crc32c"), **rest):
-    configuration = {"chunk_shape": chunk_shape, "codecs": list(codecs), "index_codecs": list(index_codecs), "index_location": "end"}  # fmt: skip
+    configuration = {
+        "chunk_shape": chunk_shape,
+        "codecs": list(codecs),
+        "index_codecs": list(index_codecs),
+        "index_location": "end",
+    }
     return {"name": "sharding_indexed", "configuration": configuration | rest}
 
 
@@ -38,7 +43,12 @@ TestEnd = contract(
     ],
     frozen=[(SPARSE, "01020304" + entry(0, 4) + NO), (np.zeros((2, 4), "u1"), NO + NO)],
 )  # fmt: skip
-TestStart = contract([sharding([2, 2], index_codecs=[BIG], index_location="start")], TestEnd.arrays, [(SPARSE, struct.pack(">QQ", 32, 4).hex() + NO + "01020304")], detects=False)  # fmt: skip
+TestStart = contract(
+    [sharding([2, 2], index_codecs=[BIG], index_location="start")],
+    TestEnd.arrays,
+    [(SPARSE, struct.pack(">QQ", 32, 4).hex() + NO + "01020304")],
+    detects=False,
+)
 
 
 TURNED = codec("transpose", order=[2, 0, 1])
@@ -86,8 +96,11 @@ def test_missing_chunks_are_fill_value_and_fill_value_is_missing():
     ("index", "message"),
     [
         (entry(37, 0) + NO, "outside"), (entry(MISSING - 1, 4) + NO, "outside"),  # the sum wraps around
-        (entry(4, MISSING - 3) + NO, "outside"), (entry(1 << 63, 1 << 63) + NO, "outside"), (entry(MISSING, 4) + NO, "half missing"), (entry(0, MISSING) + NO, "half missing"),
-        (NO + entry(0, 3), r"inner chunk \(0, 1\): 3 bytes"), (entry(0, 3) + NO, r"inner chunk \(0, 0\): 3 bytes"), (entry(0, 0) + NO, r"inner chunk \(0, 0\): 0 bytes"), (entry(0, 4), "cannot hold an index|half missing|outside"),
+        (entry(4, MISSING - 3) + NO, "outside"), (entry(1 << 63, 1 << 63) + NO, "outside"),
+        (entry(MISSING, 4) + NO, "half missing"), (entry(0, MISSING) + NO, "half missing"),
+        (NO + entry(0, 3), r"inner chunk \(0, 1\): 3 bytes"), (entry(0, 3) + NO, r"inner chunk \(0, 0\): 3 bytes"),
+        (entry(0, 0) + NO, r"inner chunk \(0, 0\): 0 bytes"),
+        (entry(0, 4), "cannot hold an index|half missing|outside"),
         ("", "cannot hold an index"),
     ],
 )  # fmt: skip
@@ -135,10 +148,15 @@ def test_pack_and_unpack_move_encoded_chunks_unopened():
 @cases(
     ("codec", "reason"),
     [
-        (sharding([2, 3]), "does not divide the shard .2, 4."), (sharding([2]), "has another rank than"), (sharding([2, 0]), "expected lengths of at least 1"), (sharding([2, -2]), "of at least 1"),
-        (sharding([2, 2.0]), "chunk_shape is .2, 2.0., expected a list of integers"), (sharding("ab"), "chunk_shape is 'ab'"), (sharding([2, 2], index_location="middle"), "index_location is 'middle'"),
-        (sharding([2, 2], index_codecs=[LITTLE, "gzip"]), "do not have a fixed size"), (sharding([2, 2], index_codecs=[]), "exactly one"), (sharding([2, 2], codecs=[]), "exactly one"),
-        (sharding([2, 2], codecs=["gzip"]), "exactly one"), (sharding([2, 2], extra=1), "unknown members .'extra'."), (codec("sharding_indexed", chunk_shape=[2, 2]), "codecs are None, expected a list"),
+        (sharding([2, 3]), "does not divide the shard .2, 4."), (sharding([2]), "has another rank than"),
+        (sharding([2, 0]), "expected lengths of at least 1"), (sharding([2, -2]), "of at least 1"),
+        (sharding([2, 2.0]), "chunk_shape is .2, 2.0., expected a list of integers"),
+        (sharding("ab"), "chunk_shape is 'ab'"),
+        (sharding([2, 2], index_location="middle"), "index_location is 'middle'"),
+        (sharding([2, 2], index_codecs=[LITTLE, "gzip"]), "do not have a fixed size"),
+        (sharding([2, 2], index_codecs=[]), "exactly one"), (sharding([2, 2], codecs=[]), "exactly one"),
+        (sharding([2, 2], codecs=["gzip"]), "exactly one"), (sharding([2, 2], extra=1), "unknown members .'extra'."),
+        (codec("sharding_indexed", chunk_shape=[2, 2]), "codecs are None, expected a list"),
     ],
 )  # fmt: skip
 def test_wrong_configurations(codec, reason):
@@ -156,7 +174,9 @@ def test_index_codecs_that_are_absent_are_the_usual_ones():
     codec = sharding([2, 2])
     del codec["configuration"]["index_codecs"]
     spec = ChunkSpec((2, 4), np.dtype("u1"), None)
-    assert bytes(pipeline_of([codec], spec).encode(SPARSE, spec)) == bytes(pipeline_of([sharding([2, 2])], spec).encode(SPARSE, spec))  # fmt: skip
+    assert bytes(pipeline_of([codec], spec).encode(SPARSE, spec)) == bytes(
+        pipeline_of([sharding([2, 2])], spec).encode(SPARSE, spec)
+    )
 
 
 def test_chains_without_end():

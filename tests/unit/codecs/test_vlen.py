@@ -29,7 +29,11 @@ TestUtf8 = contract(
     ],
     frozen=[(np.array(WORDS, STRING), WORDS_HEX), (np.array(WORDS, object), WORDS_HEX)],
 )  # fmt: skip
-TestBytes = contract(["vlen-bytes"], [objects([b"", b"a\0", b"\xff" * 300]), objects([])], [(objects([b"", b"a\0"]), "02000000 00000000 02000000 6100")])  # fmt: skip
+TestBytes = contract(
+    ["vlen-bytes"],
+    [objects([b"", b"a\0", b"\xff" * 300]), objects([])],
+    [(objects([b"", b"a\0"]), "02000000 00000000 02000000 6100")],
+)
 TestArray = contract(
     [{"name": "numcodecs.vlen-array", "configuration": {"dtype": "<i2"}}],
     [objects([np.array([1, 2], "i2"), np.array([], "i2")]), objects([])],
@@ -49,9 +53,11 @@ def test_what_numpy_fills_with_is_empty(name):
 @cases(
     ("name", "values", "message"),
     [
-        ("vlen-utf8", [["a", None]], r"element \(0, 1\) is a NoneType, expected str"), ("vlen-utf8", [["a", 0]], r"element \(0, 1\) is a int, expected str"),
+        ("vlen-utf8", [["a", None]], r"element \(0, 1\) is a NoneType, expected str"),
+        ("vlen-utf8", [["a", 0]], r"element \(0, 1\) is a int, expected str"),
         ("vlen-utf8", [["a", b"b"]], "is a bytes, expected str"), ("vlen-utf8", [["a", float("nan")]], "is a float"),
-        ("vlen-bytes", [[b"a", "b"]], r"element \(0, 1\) is a str, expected bytes"), ("vlen-utf8", [["a", "\ud800"]], "surrogates"),
+        ("vlen-bytes", [[b"a", "b"]], r"element \(0, 1\) is a str, expected bytes"),
+        ("vlen-utf8", [["a", "\ud800"]], "surrogates"),
     ],
 )  # fmt: skip
 def test_wrong_elements(name, values, message):
@@ -67,8 +73,10 @@ BIG = 0xFFFFFFFF
 @cases(
     "data",
     [
-        struct.pack("<I", BIG), struct.pack("<II", BIG, 0) + bytes(100), struct.pack("<III", 3, 0, 0), struct.pack("<IIII", 2, 0, 0, 0), struct.pack("<III", 2, 0, BIG),
-        struct.pack("<III", 2, BIG, 0), struct.pack("<III", 2, 0, 1), struct.pack("<III", 1, 0, 0), struct.pack("<III", 2, 1, 0) + b"\xff", b"", b"\2\0\0",
+        struct.pack("<I", BIG), struct.pack("<II", BIG, 0) + bytes(100), struct.pack("<III", 3, 0, 0),
+        struct.pack("<IIII", 2, 0, 0, 0), struct.pack("<III", 2, 0, BIG),
+        struct.pack("<III", 2, BIG, 0), struct.pack("<III", 2, 0, 1), struct.pack("<III", 1, 0, 0),
+        struct.pack("<III", 2, 1, 0) + b"\xff", b"", b"\2\0\0",
     ],
 )  # fmt: skip
 @cases("name", ["vlen-utf8", "vlen-bytes", "numcodecs.vlen-array"])

@@ -20,9 +20,12 @@ def zfp(mode="reversible", **parameters):
 ROWS = np.array([[0, 1, 2, 3, 4, 5], [24, 25, 26, 27, 28, 29], [48, 49, 50, 51, 52, 53], [72, 73, 74, 75, 76, 77]])
 # what zarrs 0.23 writes of them, and of their halves as floats
 ZARRS = {
-    "f4": "1522242210a910215185a80000000000", "f8": "1510412202910a88205185a800000000", "i1": "08890844101255880a00000000000000", "i2": "100089084420001255880a0000000000",
-    "i4": "1f000040222000f90000001201054a02", "i8": "3f00000000000080444000f2030000000000004804142809", "M8[s]": "3f00000000000080444000f2030000000000004804142809",
-    "u1": "68a18840042d1455880a000000000000", "u2": "700100a08840042e00001455880a0000", "u4": "1f000040222000f90000001201054a02",
+    "f4": "1522242210a910215185a80000000000", "f8": "1510412202910a88205185a800000000",
+    "i1": "08890844101255880a00000000000000", "i2": "100089084420001255880a0000000000",
+    "i4": "1f000040222000f90000001201054a02", "i8": "3f00000000000080444000f2030000000000004804142809",
+    "M8[s]": "3f00000000000080444000f2030000000000004804142809",
+    "u1": "68a18840042d1455880a000000000000", "u2": "700100a08840042e00001455880a0000",
+    "u4": "1f000040222000f90000001201054a02",
     "u8": "3f00000000000080444000f2030000000000004804142809",
 }  # fmt: skip
 
@@ -46,8 +49,15 @@ class TestAccuracy(CodecContract):
             assert np.abs(pipeline.decode(bytes(pipeline.encode(array, spec)), spec) - array).max() <= 0.05
 
 
-TestRate = contract([zfp("fixed_rate", rate=10)], [np.linspace(0, 1, 50, dtype="f4"), np.linspace(0, 9, 60).reshape(3, 4, 5)], detects=False, exact=False)  # fmt: skip
-TestPrecision = contract([zfp("fixed_precision", precision=20)], [np.linspace(0, 1, 50, dtype="f4")], detects=False, exact=False)  # fmt: skip
+TestRate = contract(
+    [zfp("fixed_rate", rate=10)],
+    [np.linspace(0, 1, 50, dtype="f4"), np.linspace(0, 9, 60).reshape(3, 4, 5)],
+    detects=False,
+    exact=False,
+)
+TestPrecision = contract(
+    [zfp("fixed_precision", precision=20)], [np.linspace(0, 1, 50, dtype="f4")], detects=False, exact=False
+)
 
 
 def test_streams_are_bounded():
@@ -71,10 +81,17 @@ def test_numbers_that_zfp_has_not():
 @cases(
     ("mode", "parameters", "reason"),
     [
-        (None, {}, "mode is None"), ("lossy", {}, "mode is 'lossy'"), ([], {}, "mode is .., expected one of"), ("fixed_rate", {}, "got the parameters .., expected rate for fixed_rate"), ("fixed_rate", {"rate": 0}, "rate is 0, which"),
-        ("fixed_rate", {"rate": 1e300}, "rate is 1e.300"), ("fixed_rate", {"rate": float("nan")}, "rate is nan"), ("fixed_rate", {"rate": True}, "rate is True"), ("fixed_rate", {"rate": 200}, "864 bits for each 4 numbers"),
-        ("fixed_accuracy", {"tolerance": "x"}, "tolerance is 'x'"), ("fixed_precision", {"precision": 65}, "precision is 65"), ("fixed_precision", {"precision": 2.0}, "precision is 2.0"), ("expert", {"minbits": 1}, "mode is 'expert'"),
-        ("reversible", {"rate": 3}, "got the parameters .'rate'., expected None"), ("reversible", {"write_header": True}, "write_header is set"), ("fixed_rate", {"rate": 128 + 1 / 4}, "577 bits .*, expected at most 576"),
+        (None, {}, "mode is None"), ("lossy", {}, "mode is 'lossy'"), ([], {}, "mode is .., expected one of"),
+        ("fixed_rate", {}, "got the parameters .., expected rate for fixed_rate"),
+        ("fixed_rate", {"rate": 0}, "rate is 0, which"),
+        ("fixed_rate", {"rate": 1e300}, "rate is 1e.300"), ("fixed_rate", {"rate": float("nan")}, "rate is nan"),
+        ("fixed_rate", {"rate": True}, "rate is True"), ("fixed_rate", {"rate": 200}, "864 bits for each 4 numbers"),
+        ("fixed_accuracy", {"tolerance": "x"}, "tolerance is 'x'"),
+        ("fixed_precision", {"precision": 65}, "precision is 65"),
+        ("fixed_precision", {"precision": 2.0}, "precision is 2.0"), ("expert", {"minbits": 1}, "mode is 'expert'"),
+        ("reversible", {"rate": 3}, "got the parameters .'rate'., expected None"),
+        ("reversible", {"write_header": True}, "write_header is set"),
+        ("fixed_rate", {"rate": 128 + 1 / 4}, "577 bits .*, expected at most 576"),
     ],
 )  # fmt: skip
 def test_bad_configurations(mode, parameters, reason):

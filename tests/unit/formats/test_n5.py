@@ -53,10 +53,14 @@ def test_axes_are_turned_round() -> None:
 # as read -> as written again: z5py fails without `level`; tensorstore refuses `typesize`, `nthreads` and `checksum`
 BLOSC = {"cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0}
 COMPRESSIONS = [
-    ("raw", {}, {}), ("gzip", {}, {"level": 6, "useZlib": False}), ("gzip", {"level": "high"}, {"level": 6, "useZlib": False}),
-    ("gzip", {"level": True}, {"level": 6, "useZlib": False}), ("gzip", {"level": 1, "useZlib": True}, {"level": 1, "useZlib": True}),
-    ("bzip2", {}, {"blockSize": 9}), ("xz", {"preset": 3}, {"preset": 3}), ("lz4", {"blockSize": 6}, {"blockSize": 65536}),  # a level, of z5
-    ("lz4", {"acceleration": 1, "id": "lz4"}, {"blockSize": 65536}), ("blosc", {"shuffle": -2}, BLOSC), ("blosc", {"shuffle": -1}, BLOSC),
+    ("raw", {}, {}), ("gzip", {}, {"level": 6, "useZlib": False}),
+    ("gzip", {"level": "high"}, {"level": 6, "useZlib": False}),
+    ("gzip", {"level": True}, {"level": 6, "useZlib": False}),
+    ("gzip", {"level": 1, "useZlib": True}, {"level": 1, "useZlib": True}),
+    ("bzip2", {}, {"blockSize": 9}), ("xz", {"preset": 3}, {"preset": 3}),
+    ("lz4", {"blockSize": 6}, {"blockSize": 65536}), # a level, of z5
+    ("lz4", {"acceleration": 1, "id": "lz4"}, {"blockSize": 65536}), ("blosc", {"shuffle": -2}, BLOSC),
+    ("blosc", {"shuffle": -1}, BLOSC),
     ("zstd", {"level": 1, "id": "zstd", "checksum": True}, {"level": 1}), ("blosc", {"cname": "lz4"}, BLOSC),
     ("blosc", {"cname": "zstd", "clevel": 3, "shuffle": 2, "blocksize": 64, "typesize": 1, "nthreads": 8},
      {"cname": "zstd", "clevel": 3, "shuffle": 2, "blocksize": 64}),
@@ -73,7 +77,8 @@ def test_every_parameter_of_compressions_is_written_and_no_other(kind: str, give
 @cases(
     ("kind", "name", "default", "least", "most"),
     [
-        ("gzip", "level", 6, 0, 9), ("bzip2", "blockSize", 9, 1, 9), ("xz", "preset", 6, 0, 9), ("zstd", "level", 3, -(1 << 17), 22),
+        ("gzip", "level", 6, 0, 9), ("bzip2", "blockSize", 9, 1, 9), ("xz", "preset", 6, 0, 9),
+        ("zstd", "level", 3, -(1 << 17), 22),
         ("lz4", "blockSize", 1 << 16, 64, 1 << 25), ("blosc", "clevel", 5, 0, 9), ("blosc", "shuffle", 1, 0, 2),
         ("blosc", "blocksize", 0, 0, (1 << 31) - 1),
     ],
@@ -86,10 +91,13 @@ def test_parameters_that_cannot_be_are_n5_s_defaults(kind: str, name: str, defau
 @cases(
     ("words", "changes"),
     [
-        ("got [4, 2147483648, 2], expected at most 2147483647", {"blockSize": [4, 1 << 31, 2]}), ("type: got 'nothing'", {"compression": {}}),
+        ("got [4, 2147483648, 2], expected at most 2147483647", {"blockSize": [4, 1 << 31, 2]}),
+        ("type: got 'nothing'", {"compression": {}}),
         ("dimensions: got [7, 5.0, 3]", {"dimensions": [7, 5.0, 3]}), ("compression: got None", {"compression": None}),
-        ("dataType: got 'nothing'", {"dataType": ...}), ("blockSize: got 'nothing'", {"blockSize": ...}), ("'lzma'", {"compression": {"type": "lzma"}}),
-        ("dataType: got 'int3', expected one of int8", {"dataType": "int3"}), ("support dataType 'string'", {"dataType": "string"}),
+        ("dataType: got 'nothing'", {"dataType": ...}), ("blockSize: got 'nothing'", {"blockSize": ...}),
+        ("'lzma'", {"compression": {"type": "lzma"}}),
+        ("dataType: got 'int3', expected one of int8", {"dataType": "int3"}),
+        ("support dataType 'string'", {"dataType": "string"}),
         ("0 dimensions", {"dimensions": [], "blockSize": []}), ("isLabelMultiset", {"isLabelMultiset": True}),
     ],
 )  # fmt: skip
@@ -199,12 +207,15 @@ class TestContract(FormatContract):
 @cases(
     ("chain", "compression"),
     [
-        ((), {"type": "raw"}), ((NamedConfig("bytes"), NamedConfig("numcodecs.gzip")), {"type": "gzip", "level": 6, "useZlib": False}),
-        ((NamedConfig("numcodecs.zlib"),), {"type": "gzip", "level": 6, "useZlib": True}), ((NamedConfig("zstd"),), {"type": "zstd", "level": 3}),
+        ((), {"type": "raw"}),
+        ((NamedConfig("bytes"), NamedConfig("numcodecs.gzip")), {"type": "gzip", "level": 6, "useZlib": False}),
+        ((NamedConfig("numcodecs.zlib"),), {"type": "gzip", "level": 6, "useZlib": True}),
+        ((NamedConfig("zstd"),), {"type": "zstd", "level": 3}),
         ((NamedConfig("numcodecs.blosc", {"shuffle": 0}),), {"type": "blosc", **BLOSC, "shuffle": 0}),
         ((NamedConfig("numcodecs.blosc", {"shuffle": 2}),), {"type": "blosc", **BLOSC, "shuffle": 2}),
         ((NamedConfig("numcodecs.lz4", {"acceleration": 1}),), {"type": "lz4", "blockSize": 65536}),
-        ((NamedConfig("n5_lz4"),), {"type": "lz4", "blockSize": 65536}), ((NamedConfig("numcodecs.bz2"),), {"type": "bzip2", "blockSize": 9}),
+        ((NamedConfig("n5_lz4"),), {"type": "lz4", "blockSize": 65536}),
+        ((NamedConfig("numcodecs.bz2"),), {"type": "bzip2", "blockSize": 9}),
         ((NamedConfig("numcodecs.lzma", {"preset": None}),), {"type": "xz", "preset": 6}),
     ],
 )  # fmt: skip

@@ -117,7 +117,8 @@ REFUSED = [  # others are golden
     ("zarr_format: got 'nothing'", {"zarr_format": MISSING}), ("zarr_format: got True", {"zarr_format": True}),
     ("integers from 0 to 2**63-1", {"shape": [7, 2**63]}), ("fill_value: got 'nothing'", {"fill_value": MISSING}),
     ("a list of at most 64 integers", {"shape": [1] * 65, "chunks": [1] * 65}), ("order: got 'K'", {"order": "K"}),
-    ("chunk lengths of at least 1", {"chunks": [0, 2]}), ("chunk lengths of at least 1", {"shape": [1, 5], "chunks": [0, 2]}),
+    ("chunk lengths of at least 1", {"chunks": [0, 2]}),
+    ("chunk lengths of at least 1", {"shape": [1, 5], "chunks": [0, 2]}),
     ("dimension_separator: got None", {"dimension_separator": None}),
 ]  # fmt: skip
 

@@ -48,10 +48,14 @@ def deep(value, wrap, n=100):
 
 
 HOSTILE_V2 = [
-    "", "i4", "=i4", "|i4", "|U3", "<i3", "<f16", "<c32", "<b2", "i4,i4", "<i4,<i4", "3i4", "(2,)i4", "<U0", "|S0", "|V0", "|S00004", "<U1000000000000", "|V99999999999",
-    "|S99999999", "<M8[ns", "<M8[xs]", "<M8[0ns]", "<M8[99999999999ns]", "<M8[5generic]", "float64", "object", "<O", "<f8\n", " <f8", "<f8 ", "<\u0667f", None, 3, True, {}, [],
-    [[]], [["x"]], [["", "<i4"]], [["x", "<i4"], ["x", "<i4"]], [[["t", "x"], "<i4"]], [["x", "<i4", [0]]], [["x", "<i4", [True]]], [["x", "<i4", [2**62, 2**62]]],
-    [["x", "|S60000000"], ["y", "|S60000000"]], [["x", "|O"]], [["x", "<i4", [1] * 40]], [["x", "<i4", "3"]], [[3, "<i4"]], deep("<i4", lambda value: [["x", value]]),
+    "", "i4", "=i4", "|i4", "|U3", "<i3", "<f16", "<c32", "<b2", "i4,i4", "<i4,<i4", "3i4", "(2,)i4", "<U0", "|S0",
+    "|V0", "|S00004", "<U1000000000000", "|V99999999999",
+    "|S99999999", "<M8[ns", "<M8[xs]", "<M8[0ns]", "<M8[99999999999ns]", "<M8[5generic]", "float64", "object", "<O",
+    "<f8\n", " <f8", "<f8 ", "<\u0667f", None, 3, True, {}, [],
+    [[]], [["x"]], [["", "<i4"]], [["x", "<i4"], ["x", "<i4"]], [[["t", "x"], "<i4"]], [["x", "<i4", [0]]],
+    [["x", "<i4", [True]]], [["x", "<i4", [2**62, 2**62]]],
+    [["x", "|S60000000"], ["y", "|S60000000"]], [["x", "|O"]], [["x", "<i4", [1] * 40]], [["x", "<i4", "3"]],
+    [[3, "<i4"]], deep("<i4", lambda value: [["x", value]]),
 ]  # fmt: skip
 
 
@@ -72,15 +76,24 @@ def of(name, **configuration):
     return {"name": name, "configuration": configuration}
 
 
-FIELDS = [{"name": "a", "data_type": "int16"}, {"name": "b", "data_type": of("struct", fields=[{"name": "c", "data_type": "r16"}])}]  # fmt: skip
+FIELDS = [
+    {"name": "a", "data_type": "int16"},
+    {"name": "b", "data_type": of("struct", fields=[{"name": "c", "data_type": "r16"}])},
+]
 STRUCT = np.dtype([("a", "i2"), ("b", [("c", "V2")])])
 V3 = [
-    ("bool", np.dtype("?")), ("uint64", np.dtype("u8")), ("float16", np.dtype("f2")), ("complex64", np.dtype("c8")), ({"name": "int32"}, np.dtype("i4")),
-    (of("int32"), np.dtype("i4")), ("r24", np.dtype("V3")), (of("raw_bytes", length_bytes=3), np.dtype("V3")), (of("numpy.datetime64", unit="ns"), np.dtype("M8[ns]")),
-    (of("numpy.datetime64", unit="\u00b5s", scale_factor=25), np.dtype("M8[25us]")), (of("numpy.timedelta64", unit="\u03bcs", scale_factor=1), np.dtype("m8[us]")),
-    (of("numpy.timedelta64", unit="generic", scale_factor=1), np.dtype("m8")), (of("fixed_length_utf32", length_bytes=16), np.dtype("U4")),
-    (of("null_terminated_bytes", length_bytes=6), np.dtype("S6")), ("string", STRING), ("bytes", np.dtype(object)), ("variable_length_bytes", np.dtype(object)),
-    (of("struct", fields=FIELDS), STRUCT), (of("structured", fields=[["a", "int16"], ["b", of("structured", fields=[["c", "r16"]])]]), STRUCT),
+    ("bool", np.dtype("?")), ("uint64", np.dtype("u8")), ("float16", np.dtype("f2")), ("complex64", np.dtype("c8")),
+    ({"name": "int32"}, np.dtype("i4")),
+    (of("int32"), np.dtype("i4")), ("r24", np.dtype("V3")), (of("raw_bytes", length_bytes=3), np.dtype("V3")),
+    (of("numpy.datetime64", unit="ns"), np.dtype("M8[ns]")),
+    (of("numpy.datetime64", unit="\u00b5s", scale_factor=25), np.dtype("M8[25us]")),
+    (of("numpy.timedelta64", unit="\u03bcs", scale_factor=1), np.dtype("m8[us]")),
+    (of("numpy.timedelta64", unit="generic", scale_factor=1), np.dtype("m8")),
+    (of("fixed_length_utf32", length_bytes=16), np.dtype("U4")),
+    (of("null_terminated_bytes", length_bytes=6), np.dtype("S6")), ("string", STRING), ("bytes", np.dtype(object)),
+    ("variable_length_bytes", np.dtype(object)),
+    (of("struct", fields=FIELDS), STRUCT),
+    (of("structured", fields=[["a", "int16"], ["b", of("structured", fields=[["c", "r16"]])]]), STRUCT),
 ]  # fmt: skip
 
 
@@ -125,25 +138,34 @@ MOST = 1 << 26  # bytes of an element
 @cases(
     ("parse", "held", "refused"),
     [
-        (parse_v2, f"|S{MOST}", f"|S{MOST + 1}"), (parse_v2, f"<U{MOST // 4}", f"<U{MOST // 4 + 1}"), (parse_v3, f"r{8 * MOST}", f"r{8 * MOST + 8}"),
-        (parse_v2, [["x", "|S1", [MOST]]], [["x", "|S1", [MOST + 1]]]), (parse_v2, [["x", "|S1", [1] * 32]], [["x", "|S1", [1] * 33]]),
+        (parse_v2, f"|S{MOST}", f"|S{MOST + 1}"), (parse_v2, f"<U{MOST // 4}", f"<U{MOST // 4 + 1}"),
+        (parse_v3, f"r{8 * MOST}", f"r{8 * MOST + 8}"),
+        (parse_v2, [["x", "|S1", [MOST]]], [["x", "|S1", [MOST + 1]]]),
+        (parse_v2, [["x", "|S1", [1] * 32]], [["x", "|S1", [1] * 33]]),
         *((parse_v3, of(f"{name}", length_bytes=MOST), of(f"{name}", length_bytes=MOST + 4)) for name in ("fixed_length_utf32", "null_terminated_bytes", "raw_bytes")),
         (parse_v3, of("numpy.datetime64", unit="s", scale_factor=2**31 - 1), of("numpy.datetime64", unit="s", scale_factor=2**31)),
-        (parse_v2, *(deep("<i4", lambda value: [["x", value]], n) for n in (33, 34))), (parse_v2, "<M8[999999999s]", "<M8[9999999990s]"),
+        (parse_v2, *(deep("<i4", lambda value: [["x", value]], n) for n in (33, 34))),
+        (parse_v2, "<M8[999999999s]", "<M8[9999999990s]"),
         (parse_v3, *(deep("int8", lambda value: of("struct", fields=[["x", value]]), n) for n in (32, 33))),
     ],
 )  # fmt: skip
 def test_types_have_a_size_and_a_depth_at_most(parse, held, refused):
     assert 0 < parse(held, key="").itemsize <= MOST
-    with pytest.raises(MetadataError, match=r"expected (1 to 67108864|r<|the shape|length_bytes|a unit|a type str|the name)"):  # fmt: skip
+    with pytest.raises(
+        MetadataError, match=r"expected (1 to 67108864|r<|the shape|length_bytes|a unit|a type str|the name)"
+    ):
         parse(refused, key="")
 
 
 @cases(
     ("name", "expected"),  # bits, lowest exponent, greatest, least; infinity, NaN, zero
     [
-        ("float16", (11, -24, 65504.0, -65504.0, True, True, True)), ("bfloat16", (8, -133, 255.0 * 2.0**120, -255.0 * 2.0**120, True, True, True)), ("float8_e4m3fnuz", (4, -10, 240.0, -240.0, False, True, True)),
-        ("float4_e2m1fn", (2, -1, 6.0, -6.0, False, False, True)), ("float8_e8m0fnu", (1, -127, 2.0**127, 2.0**-127, False, True, False)), *((name, None) for name in ("int32", "bool", "complex64", "string", "complex_bfloat16", "int4")),
+        ("float16", (11, -24, 65504.0, -65504.0, True, True, True)),
+        ("bfloat16", (8, -133, 255.0 * 2.0**120, -255.0 * 2.0**120, True, True, True)),
+        ("float8_e4m3fnuz", (4, -10, 240.0, -240.0, False, True, True)),
+        ("float4_e2m1fn", (2, -1, 6.0, -6.0, False, False, True)),
+        ("float8_e8m0fnu", (1, -127, 2.0**127, 2.0**-127, False, True, False)),
+        *((name, None) for name in ("int32", "bool", "complex64", "string", "complex_bfloat16", "int4")),
     ],
 )  # fmt: skip
 def test_what_numbers_a_type_of_floats_has(name, expected):
@@ -154,7 +176,10 @@ def test_what_numbers_a_type_of_floats_has(name, expected):
     assert dtypes.integer_range(parse_v3(name, key="")) == ranges.get(name)
 
 
-@cases(("emit", "dtype"), [*product((emit_v2, emit_v3), ["f16", "V0", "U0"]), (emit_v2, "O,i4"), (emit_v3, [("m", "i4", (2,))])])  # fmt: skip
+@cases(
+    ("emit", "dtype"),
+    [*product((emit_v2, emit_v3), ["f16", "V0", "U0"]), (emit_v2, "O,i4"), (emit_v3, [("m", "i4", (2,))])],
+)
 def test_what_a_version_cannot_hold(emit, dtype):
     with pytest.raises(UnsupportedFeature):
         emit(np.dtype(dtype))

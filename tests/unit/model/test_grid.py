@@ -12,7 +12,8 @@ from chunkmill.errors import RegionError
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
 
 CASES = [  # shape, chunks, grid shape, extents for dask
-    ((7, 5), (3, 2), (3, 3), ((3, 3, 1), (2, 2, 1))), ((6,), (3,), (2,), ((3, 3),)), ((2,), (5,), (1,), ((2,),)),  # one chunk, longer than the array
+    ((7, 5), (3, 2), (3, 3), ((3, 3, 1), (2, 2, 1))), ((6,), (3,), (2,), ((3, 3),)), ((2,), (5,), (1,), ((2,),)),
+    # one chunk, longer than the array
     ((), (), (), ()),  # one chunk
     ((0, 4), (3, 2), (0, 2), ((0,), (2, 2))),  # no chunk; dask has one of length 0
     ((0,), (0,), (0,), ((0,),)),  # as old zarr-python wrote it
@@ -89,7 +90,9 @@ def test_overlaps_partition_a_region(case):
     every = list(grid.overlaps(region))
     within = grid.within(region)
     assert within.shape == wanted.shape
-    assert [within.region(coords) for coords in within.all_coords() if wanted.size] == [each.in_region for each in every]  # fmt: skip
+    assert [within.region(coords) for coords in within.all_coords() if wanted.size] == [
+        each.in_region for each in every
+    ]
     assert grid.only_overlap(region) == (every[0] if len(every) == 1 else None)
 
 

@@ -21,8 +21,10 @@ from chunkmill.stores.memory import MemoryStore
 
 CASES = [
     (ChunkKeyEncoding("", ".", "0"), (1, 0, 2), "1.0.2"),  # Zarr v2
-    (ChunkKeyEncoding("", "/", "0"), (10,), "10"), (ChunkKeyEncoding("", "/", "0"), (), "0"), (ChunkKeyEncoding("c/", "/", "c"), (1, 0), "c/1/0"),  # Zarr v3
-    (ChunkKeyEncoding("c.", ".", "c"), (1, 0), "c.1.0"), (ChunkKeyEncoding("c/", "/", "c"), (), "c"), (ChunkKeyEncoding("c", "/", "c"), (1, 0), "c1/0"),  # the draft of 2022
+    (ChunkKeyEncoding("", "/", "0"), (10,), "10"), (ChunkKeyEncoding("", "/", "0"), (), "0"),
+    (ChunkKeyEncoding("c/", "/", "c"), (1, 0), "c/1/0"), # Zarr v3
+    (ChunkKeyEncoding("c.", ".", "c"), (1, 0), "c.1.0"), (ChunkKeyEncoding("c/", "/", "c"), (), "c"),
+    (ChunkKeyEncoding("c", "/", "c"), (1, 0), "c1/0"), # the draft of 2022
     (ChunkKeyEncoding("", "/", "0", reverse=True), (1, 0, 2), "2/0/1"),  # N5
 ]  # fmt: skip
 
@@ -33,14 +35,38 @@ def test_keys(encoding, coords, key):
     assert encoding.decode(key, len(coords)) == coords
 
 
-@cases("key", ["", "1", "1.2.3", "01.2", "+1.2", " 1.2", "1_0.2", "-1.2", "1..2", "1.", "a.b", "1/2", ".zarray", "\u0661.2", "1.2\n"])  # fmt: skip
+@cases(
+    "key",
+    [
+        "",
+        "1",
+        "1.2.3",
+        "01.2",
+        "+1.2",
+        " 1.2",
+        "1_0.2",
+        "-1.2",
+        "1..2",
+        "1.",
+        "a.b",
+        "1/2",
+        ".zarray",
+        "\u0661.2",
+        "1.2\n",
+    ],
+)
 def test_what_is_no_key(key):
     assert ChunkKeyEncoding("", ".", "0").decode(key, 2) is None
     assert ChunkKeyEncoding("c/", "/", "c").decode(key, 2) is None
     assert ChunkKeyEncoding("c/", "/", "c").decode("0", 0) is None
 
 
-@given(st.sampled_from(["", "c", "c/", "c."]), st.sampled_from("./"), st.booleans(), st.lists(st.integers(0, 10**20), max_size=4))  # fmt: skip
+@given(
+    st.sampled_from(["", "c", "c/", "c."]),
+    st.sampled_from("./"),
+    st.booleans(),
+    st.lists(st.integers(0, 10**20), max_size=4),
+)
 def test_keys_round_trip(prefix, separator, reverse, coords):
     encoding = ChunkKeyEncoding(prefix, separator, "0", reverse=reverse)
     assert encoding.decode(encoding.encode(tuple(coords)), len(coords)) == tuple(coords)
@@ -62,8 +88,10 @@ def shards(chunk_shape):
 
 
 SHARDED = {
-    "plain": ([BYTES], (6, 4), False), "shards": ([shards((3, 2))], (3, 2), True), "transposed": ([transpose([1, 0]), shards((2, 3))], (3, 2), True),
-    "spelt F": ([transpose("F"), shards((2, 3))], (3, 2), True), "checksum after": ([shards((3, 2)), {"name": "crc32c"}], (3, 2), False),
+    "plain": ([BYTES], (6, 4), False), "shards": ([shards((3, 2))], (3, 2), True),
+    "transposed": ([transpose([1, 0]), shards((2, 3))], (3, 2), True),
+    "spelt F": ([transpose("F"), shards((2, 3))], (3, 2), True),
+    "checksum after": ([shards((3, 2)), {"name": "crc32c"}], (3, 2), False),
 }  # fmt: skip
 
 
@@ -92,17 +120,21 @@ def test_a_conversion_of_shards_behind_a_transpose_that_is_spelt_f():
 def test_inner_chunks_of_shards_of_several_lengths():
     sharding = NamedConfig("sharding_indexed", {"chunk_shape": [2, 3], "codecs": []})
     grid = ChunkGrid((RegularAxis(10, 6), RunsAxis(14, ((4, 2), (6, 1)))))
-    metadata = ArrayMetadata(np.dtype("u1"), grid, ChunkKeyEncoding("", ".", "0"), (NamedConfig("transpose", {"order": [1, 0]}), sharding), 0)  # fmt: skip
+    metadata = ArrayMetadata(
+        np.dtype("u1"), grid, ChunkKeyEncoding("", ".", "0"), (NamedConfig("transpose", {"order": [1, 0]}), sharding), 0
+    )
     assert inner_grid(metadata) == ChunkGrid((RegularAxis(10, 3), RunsAxis(14, ((2, 4), (2, 3)))))
     assert inner_grid(replace(metadata, codecs=(NamedConfig("bytes"),))) is grid
 
 
 SAME = [
-    (math.inf, "Infinity"), (-math.inf, "-Infinity"), (math.nan, math.nan), ("NaN", math.nan), ((1, "a"), [1.0, "a"]), ({"a": [math.nan]}, {"a": ["NaN"]}), (None, None),
+    (math.inf, "Infinity"), (-math.inf, "-Infinity"), (math.nan, math.nan), ("NaN", math.nan), ((1, "a"), [1.0, "a"]),
+    ({"a": [math.nan]}, {"a": ["NaN"]}), (None, None),
     (True, True),
 ]  # fmt: skip
 OTHERS = [
-    (math.inf, "-Infinity"), (-math.inf, "Infinity"), (math.nan, math.inf), ([1], [1, 2]), ([1, 2], [1, 3]), ({"a": 1}, {"b": 1}), ({"a": 1}, {"a": 2}), (True, 1), (0, False),
+    (math.inf, "-Infinity"), (-math.inf, "Infinity"), (math.nan, math.inf), ([1], [1, 2]), ([1, 2], [1, 3]),
+    ({"a": 1}, {"b": 1}), ({"a": 1}, {"a": 2}), (True, 1), (0, False),
     (None, 0), ("nan", math.nan), ({}, []),
 ]  # fmt: skip
 

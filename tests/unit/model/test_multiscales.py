@@ -29,7 +29,10 @@ def none(_):
 
 
 AXES_5 = (Axis("t", "time", "second"), Axis("c", "channel"), Axis("z", "space", "nanometer"), *ZYX[1:])
-LEVELS_5 = (Level("a", (2.0, 1.0, 40.0, 0.5, 0.25), (7.0, 0.0, 1.0, 2.0, 3.0)), Level("b", (2.0, 1.0, 80.0, 1.5, 1.0), (7.0, 0.0, 21.0, 2.5, 3.5)))  # fmt: skip
+LEVELS_5 = (
+    Level("a", (2.0, 1.0, 40.0, 0.5, 0.25), (7.0, 0.0, 1.0, 2.0, 3.0)),
+    Level("b", (2.0, 1.0, 80.0, 1.5, 1.0), (7.0, 0.0, 21.0, 2.5, 3.5)),
+)
 IMAGE_5 = Multiscale(AXES_5, LEVELS_5, "0.6", "brain", "mean")
 
 
@@ -38,12 +41,28 @@ def test_n5_is_read_as_written():
         ["s", "", "nm", "um", "um"],
         {"dimensions": [0.25, 0.5, 0.04, 1.0, 2.0], "unit": "um"},
     )  # the latter in the unit of x
-    places = {level.path: {"axes": [*"tczyx"], "units": units, "scale": [*level.scale], "translate": [*level.translation]} for level in LEVELS_5}  # fmt: skip
+    places = {
+        level.path: {"axes": [*"tczyx"], "units": units, "scale": [*level.scale], "translate": [*level.translation]}
+        for level in LEVELS_5
+    }
     factors = {"a": [1, 1, 1, 1, 1], "b": [4, 3, 2, 1, 1]}  # fastest axis first
     group, below = emit_n5_levels(IMAGE_5)
-    described = {"multiscales": [{"name": "brain", "datasets": [{"path": path, "transform": place} for path, place in places.items()]}], "scales": [*factors.values()]}  # fmt: skip
-    assert group == described | {"pixelResolution": size, "axes": [*"xyzct"], "units": units[::-1], "resolution": [0.25, 0.5, 40.0, 1.0, 2.0]}  # fmt: skip
-    assert below == {path: {"downsamplingFactors": factors[path], "pixelResolution": size, "transform": places[path]} for path in "ab"}  # fmt: skip
+    described = {
+        "multiscales": [
+            {"name": "brain", "datasets": [{"path": path, "transform": place} for path, place in places.items()]}
+        ],
+        "scales": [*factors.values()],
+    }
+    assert group == described | {
+        "pixelResolution": size,
+        "axes": [*"xyzct"],
+        "units": units[::-1],
+        "resolution": [0.25, 0.5, 40.0, 1.0, 2.0],
+    }
+    assert below == {
+        path: {"downsamplingFactors": factors[path], "pixelResolution": size, "transform": places[path]}
+        for path in "ab"
+    }
     assert parse_multiscales(group, none) == (replace(IMAGE_5, version="cosem", method=None),)
     assert emit_n5_levels(IMAGE)[0].keys() == {
         "multiscales",
@@ -53,19 +72,40 @@ def test_n5_is_read_as_written():
 
 
 def test_ome_zarr_0_6_is_written_whole():
-    steps = [[{"type": "scale", "scale": [*level.scale]}, {"type": "translation", "translation": [*level.translation]}] for level in LEVELS_5]  # fmt: skip
+    steps = [
+        [{"type": "scale", "scale": [*level.scale]}, {"type": "translation", "translation": [*level.translation]}]
+        for level in LEVELS_5
+    ]
     ends = [{"input": {"path": level.path}, "output": {"name": "physical"}} for level in LEVELS_5]
     axes = [{name: value for name, value in asdict(axis).items() if value} for axis in AXES_5]
-    datasets = [{"path": path, "coordinateTransformations": [{"type": "sequence", "transformations": step, **end}]} for path, step, end in zip("ab", steps, ends, strict=True)]  # fmt: skip
-    described = {"coordinateSystems": [{"name": "physical", "axes": axes}], "datasets": datasets, "name": "brain", "type": "mean"}  # fmt: skip
-    assert emit_ome([IMAGE_5], "0.6", {"scene": {"a": 1}, "b": 2}) == {"b": 2, "ome": {"version": "0.6", "multiscales": [described], "scene": {"a": 1}}}  # fmt: skip
+    datasets = [
+        {"path": path, "coordinateTransformations": [{"type": "sequence", "transformations": step, **end}]}
+        for path, step, end in zip("ab", steps, ends, strict=True)
+    ]
+    described = {
+        "coordinateSystems": [{"name": "physical", "axes": axes}],
+        "datasets": datasets,
+        "name": "brain",
+        "type": "mean",
+    }
+    assert emit_ome([IMAGE_5], "0.6", {"scene": {"a": 1}, "b": 2}) == {
+        "b": 2,
+        "ome": {"version": "0.6", "multiscales": [described], "scene": {"a": 1}},
+    }
     for version in ("0.4", "0.5"):
-        with pytest.raises(UnsupportedFeature, match=f"OME-Zarr {version} does not support a scene, which places images in coordinate systems"):  # fmt: skip
+        with pytest.raises(
+            UnsupportedFeature,
+            match=f"OME-Zarr {version} does not support a scene, which places images in coordinate systems",
+        ):
             emit_ome([], version, {"scene": {}, "b": 2})
         assert emit_ome([], version, {"scene": {}, "b": 2}, allow=["coordinate_systems"]) == {"b": 2}
 
 
-N5_LEVELS = {"s0": (3, {}), "s1": (3, {"downsamplingFactors": [2, 2, 1]}), "s10": (3, {"downsamplingFactors": [4, 4, 2]})}  # fmt: skip
+N5_LEVELS = {
+    "s0": (3, {}),
+    "s1": (3, {"downsamplingFactors": [2, 2, 1]}),
+    "s10": (3, {"downsamplingFactors": [4, 4, 2]}),
+}
 
 
 @cases(("attributes", "below", "version", "unit"), [
@@ -99,15 +139,19 @@ def test_other_groups_have_none(attributes):
 
 
 @cases("attributes", [
-    {"multiscales": 3}, {"multiscales": [{}]}, {"multiscales": [{"axes": ["x"], "datasets": [{"path": 3.5}]}]}, {"multiscales": [{"axes": [3], "datasets": [{"path": "0"}]}]},
+    {"multiscales": 3}, {"multiscales": [{}]}, {"multiscales": [{"axes": ["x"], "datasets": [{"path": 3.5}]}]},
+    {"multiscales": [{"axes": [3], "datasets": [{"path": "0"}]}]},
     {"ome": {"multiscales": [{"axes": ["x"], "datasets": [{"path": "0", "coordinateTransformations": [{"type": "scale", "scale": [1, 2]}]}]}]}},
     {"multiscales": [{"axes": ["x"], "datasets": [{"path": "0", "coordinateTransformations": [{"type": "affine"}]}]}]},
     {"multiscales": [{"datasets": [{"path": "s0", "transform": {"scale": "big"}}]}]},
-    {"multiscales": [{"datasets": [{"path": "s0", "transform": {"scale": [1]}}, {"path": 1, "transform": {"scale": [1]}}]}]}, {"scales": [[1, 1]]},
+    {"multiscales": [{"datasets": [{"path": "s0", "transform": {"scale": [1]}}, {"path": 1, "transform": {"scale": [1]}}]}]},
+    {"scales": [[1, 1]]},
     {"pixelResolution": ["a", "b", "c"]},
 ])  # fmt: skip
 def test_wrong_metadata_are_one_error(attributes):
-    with pytest.raises(MetadataError, match=r"in 'attributes', (multiscales|axes|coordin\w+|scale|downsamp\w+|pixelR\w+): got "):  # fmt: skip
+    with pytest.raises(
+        MetadataError, match=r"in 'attributes', (multiscales|axes|coordin\w+|scale|downsamp\w+|pixelR\w+): got "
+    ):
         parse_multiscales(attributes, lambda _: N5_LEVELS)
 
 
@@ -116,7 +160,11 @@ TENSORSTORE = {"resolution": [4.0, 4.0, 0.04], "units": ["nm", "nm", "um"]}  # a
 
 def test_resolution_and_units_of_tensorstore_are_of_each_axis():
     read = parse_level(TENSORSTORE, 3)
-    assert [(axis.name, axis.unit) for axis in read.axes] == [("z", "micrometer"), ("y", "nanometer"), ("x", "nanometer")]  # fmt: skip
+    assert [(axis.name, axis.unit) for axis in read.axes] == [
+        ("z", "micrometer"),
+        ("y", "nanometer"),
+        ("x", "nanometer"),
+    ]
     assert read.levels == (Level("", (0.04, 4.0, 4.0), (0.0, 0.0, 0.0)),)
     assert [axis.name for axis in parse_level(TENSORSTORE, 3, ("depth", None, "x")).axes] == ["depth", "y", "x"]
     assert not without_level(TENSORSTORE)
@@ -129,9 +177,12 @@ def test_units_of_values_are_not_those_of_axes():
 @cases(
     ("attributes", "is_n5"),
     [
-        ({"resolution": [4, 4]}, True), ({"resolution": [4, 4, 0]}, True), ({"resolution": [4, 4, 4], "units": ["nm"] * 3}, False),
-        ({"offset": [1, 2, 3]}, False), ({"downsamplingFactors": [2, 2, 2]}, False), ({"affineTransform": [[2, 0, 0, 1], [0, 2, 0, 1], [0, 0, 2, 1]]}, True),
-        ({"transform": [0.2, 0, 0, 0, 0, 0.2, 0, 0, 0, 0, 0.4, 0]}, True), ({"spatialTransform": {"transform": {"type": "scale", "scale": [2, 2, 2]}}}, True),
+        ({"resolution": [4, 4]}, True), ({"resolution": [4, 4, 0]}, True),
+        ({"resolution": [4, 4, 4], "units": ["nm"] * 3}, False),
+        ({"offset": [1, 2, 3]}, False), ({"downsamplingFactors": [2, 2, 2]}, False),
+        ({"affineTransform": [[2, 0, 0, 1], [0, 2, 0, 1], [0, 0, 2, 1]]}, True),
+        ({"transform": [0.2, 0, 0, 0, 0, 0.2, 0, 0, 0, 0, 0.4, 0]}, True),
+        ({"spatialTransform": {"transform": {"type": "scale", "scale": [2, 2, 2]}}}, True),
     ],
 )  # fmt: skip
 def test_what_has_the_form_of_a_place_and_is_not_understood_is_named(attributes, is_n5):
@@ -139,7 +190,9 @@ def test_what_has_the_form_of_a_place_and_is_not_understood_is_named(attributes,
         assert parse_level(attributes, 3, path="v/raw", is_n5=is_n5) is None
 
 
-@pytest.mark.parametrize("attributes", [{"units": ["a", "b", "c"]}, {"resolution": 3, "offset": 5, "transform": "none"}])  # fmt: skip
+@pytest.mark.parametrize(
+    "attributes", [{"units": ["a", "b", "c"]}, {"resolution": 3, "offset": 5, "transform": "none"}]
+)
 def test_other_attributes_are_the_users(attributes):
     assert parse_level(attributes, 3) is None
 
@@ -178,7 +231,10 @@ def test_an_offset_next_to_a_resolution_of_n5_viewer_is_named():
 
 def test_a_matrix_of_n5_viewer_is_named():
     with pytest.warns(UserWarning, match="'affineTransform'"):
-        parse_multiscales({"pixelResolution": [1, 1, 1], "affineTransform": [[1, 0.3, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]]}, lambda _: N5_LEVELS)  # fmt: skip
+        parse_multiscales(
+            {"pixelResolution": [1, 1, 1], "affineTransform": [[1, 0.3, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]]},
+            lambda _: N5_LEVELS,
+        )
 
 
 @cases(("attributes", "below", "levels"), [
@@ -225,7 +281,9 @@ def test_ome_keeps_what_it_does_not_replace():
 
 
 def test_attributes_of_n5_are_replaced_and_like_ones_of_others_stay():
-    image = Multiscale((Axis("y", "space", "micrometer"), Axis("x", "space", None)), (Level("0", (2, 1), (0, 0)),), "0.5")  # fmt: skip
+    image = Multiscale(
+        (Axis("y", "space", "micrometer"), Axis("x", "space", None)), (Level("0", (2, 1), (0, 0)),), "0.5"
+    )
     of_n5 = {"scales": [[1, 1]], "resolution": [1, 2], "axes": ["x", "y"], "units": ["", "um"]}
     assert set(emit_ome([image], "0.5", {**of_n5, "mine": 1})) == {"mine", "ome"}
     others = {"axes": ["left", "right"], "units": "m"}
@@ -244,7 +302,13 @@ def test_labels_and_plates_move():
 
 
 def test_transformations_of_the_image_follow_those_of_a_level():
-    dataset = {"path": "a", "coordinateTransformations": [{"type": "scale", "scale": [2, 2]}, {"type": "translation", "translation": [1, 0]}]}  # fmt: skip
+    dataset = {
+        "path": "a",
+        "coordinateTransformations": [
+            {"type": "scale", "scale": [2, 2]},
+            {"type": "translation", "translation": [1, 0]},
+        ],
+    }
     image = {"axes": ["y", "x"], "datasets": [dataset, {"path": "b"}], "coordinateTransformations": [
         {"type": "scale", "scale": [10, 1]}, {"type": "identity"}, {"type": "translation", "translation": [0, 5]},
     ]}  # fmt: skip
@@ -334,9 +398,12 @@ def test_a_system_whose_axes_are_exchanged_is_reached_by_no_scale(step):
 
 
 @cases(("stored", "name", "symbol"), [
-    ("um", "micrometer", "um"), ("µm", "micrometer", "um"), ("\N{GREEK SMALL LETTER MU}m", "micrometer", "um"), ("micron", "micrometer", "um"), ("Microns", "micrometer", "um"),
-    ("micrometre", "micrometer", "um"), ("nm", "nanometer", "nm"), ("nanometers", "nanometer", "nm"), ("mm", "millimeter", "mm"), ("Mm", "megameter", "Mm"), ("m", "meter", "m"),
-    ("min", "minute", "min"), ("ms", "millisecond", "ms"), ("sec", "second", "s"), ("Å", "angstrom", "Å"), ("\N{ANGSTROM SIGN}", "angstrom", "Å"), ("inch", "inch", "in"),
+    ("um", "micrometer", "um"), ("µm", "micrometer", "um"), ("\N{GREEK SMALL LETTER MU}m", "micrometer", "um"),
+    ("micron", "micrometer", "um"), ("Microns", "micrometer", "um"),
+    ("micrometre", "micrometer", "um"), ("nm", "nanometer", "nm"), ("nanometers", "nanometer", "nm"),
+    ("mm", "millimeter", "mm"), ("Mm", "megameter", "Mm"), ("m", "meter", "m"),
+    ("min", "minute", "min"), ("ms", "millisecond", "ms"), ("sec", "second", "s"), ("Å", "angstrom", "Å"),
+    ("\N{ANGSTROM SIGN}", "angstrom", "Å"), ("inch", "inch", "in"),
     (" um ", "micrometer", "um"),
 ])  # fmt: skip
 def test_units_have_one_name_and_one_symbol(stored, name, symbol):

@@ -81,7 +81,10 @@ tails = st.one_of(
     st.sampled_from([".zarray", "01", "1.02", "1_0", "+1", "-1", "1..2", "٣", "9" * 30, "1." * 40 + "1", ".5", "5."]),
 )
 keys = st.builds(lambda head, tail: "/".join([*head, tail]), st.lists(segments, max_size=3), tails)
-entries = st.one_of(st.binary(max_size=5), st.tuples(st.sampled_from(["u", "v", None]), st.integers(0, 2**62), st.one_of(st.none(), st.integers(0, 2**40))))  # fmt: skip
+entries = st.one_of(
+    st.binary(max_size=5),
+    st.tuples(st.sampled_from(["u", "v", None]), st.integers(0, 2**62), st.one_of(st.none(), st.integers(0, 2**40))),
+)
 
 
 @given(st.dictionaries(keys, entries, max_size=60), st.integers(1, 50))
@@ -128,19 +131,36 @@ def test_many_at_once_is_one_by_one(added):
 
 @cases("key", ["", "/", "a//0", "../x/0", "a/../0", "./0", "a/.", "x/0/", "a\0b", "..", "/x/0"])
 def test_keys_that_leave_the_store_are_refused(key):
-    with pytest.raises(MetadataError, match=re.escape(f"in '<references>', reference {key!r}: got {key!r}, expected a key without empty")):  # fmt: skip
+    with pytest.raises(
+        MetadataError,
+        match=re.escape(f"in '<references>', reference {key!r}: got {key!r}, expected a key without empty"),
+    ):
         built({key: b"", **{f"y/{i}": b"" for i in range(300)}})
     with pytest.raises(MetadataError, match="segments"):
         built_at_once([key] * 300)
 
 
-@cases(("url_id", "offset", "length", "name"), [(0, -1, 1, "offset"), (0, 0, -2, "length"), (0, 2**63, 1, "offset"), (0, 0, 2**63, "length"), (-2, 0, 0, "url id"), (2**63, 0, 0, "url id")])  # fmt: skip
+@cases(
+    ("url_id", "offset", "length", "name"),
+    [
+        (0, -1, 1, "offset"),
+        (0, 0, -2, "length"),
+        (0, 2**63, 1, "offset"),
+        (0, 0, 2**63, "length"),
+        (-2, 0, 0, "url id"),
+        (2**63, 0, 0, "url id"),
+    ],
+)
 def test_numbers_that_are_none(url_id, offset, length, name):
     got = next(each for each in (url_id, offset, length) if not 0 <= each < 2**63)
-    with pytest.raises(MetadataError, match=rf"in 's3://b', reference '\*': got \({got}, {got}\), expected {name} in 0\.\.2\*\*63-1"):  # fmt: skip
+    with pytest.raises(
+        MetadataError, match=rf"in 's3://b', reference '\*': got \({got}, {got}\), expected {name} in 0\.\.2\*\*63-1"
+    ):
         ReferenceBuilder("s3://b").add_many(["x/0"], [url_id], [offset], [length])
     if url_id == 0:
-        with pytest.raises(MetadataError, match=rf"in 's3://b', reference '(x/0|\*)': got \(?{got}.*, expected {name} in 0"):  # fmt: skip
+        with pytest.raises(
+            MetadataError, match=rf"in 's3://b', reference '(x/0|\*)': got \(?{got}.*, expected {name} in 0"
+        ):
             ReferenceBuilder("s3://b").add("x/0", "u", offset, length)
 
 
@@ -160,7 +180,9 @@ def test_ten_million_of_one_array_take_little_memory():
     builder.add_table("air/", ".", coords, ids, numbers * 123_456, numbers % 77 + 100_000)
     references = builder.build()
     assert len(pickle.dumps(references)) < 40_000_000 / 2
-    assert references.locate("air/999.9.99") == Reference("s3://bucket/999.nc", 123_456 * (n - 1), 100_000 + (n - 1) % 77)  # fmt: skip
+    assert references.locate("air/999.9.99") == Reference(
+        "s3://bucket/999.nc", 123_456 * (n - 1), 100_000 + (n - 1) % 77
+    )
     assert references.list_dir("") == ["air/"]
 
 
@@ -199,10 +221,27 @@ def test_sets_that_differ_in_anything_differ_in_their_fingerprints():
         builder.add_data(name, data)
         ids = builder.url_id(url), builder.url_id("other")
         lengths, offsets, last = columns.get("lengths", 1), columns.get("offsets", 0), columns.get("last", 0)
-        builder.add_table(prefix, ".", np.arange(20)[:, None] * step, [ids[0]] * 19 + [ids[last]], np.arange(20) + offsets, np.arange(20) + lengths)  # fmt: skip
+        builder.add_table(
+            prefix,
+            ".",
+            np.arange(20)[:, None] * step,
+            [ids[0]] * 19 + [ids[last]],
+            np.arange(20) + offsets,
+            np.arange(20) + lengths,
+        )
         return builder.build()
 
-    others = [{"url": "v"}, {"data": b"y"}, {"name": "e"}, {"prefix": "y/"}, {"step": 1}, {"step": 3}, {"lengths": 2}, {"offsets": 1}, {"last": 1}]  # fmt: skip
+    others = [
+        {"url": "v"},
+        {"data": b"y"},
+        {"name": "e"},
+        {"prefix": "y/"},
+        {"step": 1},
+        {"step": 3},
+        {"lengths": 2},
+        {"offsets": 1},
+        {"last": 1},
+    ]
     assert len({made(**each).fingerprint for each in [{}, *others]}) == 10
     assert made().fingerprint == made().fingerprint
 
@@ -216,12 +255,17 @@ def test_one_set_is_kept_in_a_process(monkeypatch):
     assert all(one is other for one, other in zip(copies[1:], again, strict=True))
     assert pickle.loads(pickle.dumps(sets[0])) is not copies[0]  # the oldest is given up
     for read, got in ((lambda: None, "nothing"), (lambda: sets[1], "another set")):
-        with pytest.raises(MetadataError, match=f"in 'f.json', document: got '{got}', expected no change since it was opened"):  # fmt: skip
+        with pytest.raises(
+            MetadataError, match=f"in 'f.json', document: got '{got}', expected no change since it was opened"
+        ):
             one_in_process("?", "f.json", read)
 
 
 def test_a_subset_has_only_its_keys():
-    references = built({f"x/{i}.0": (f"s3://bucket/{i}.nc", i, 10) for i in range(5000)} | {"x/.zarray": b"{}" * 1000, "y/0": b"inline"})  # fmt: skip
+    references = built(
+        {f"x/{i}.0": (f"s3://bucket/{i}.nc", i, 10) for i in range(5000)}
+        | {"x/.zarray": b"{}" * 1000, "y/0": b"inline"}
+    )
     part = references.subset(["x/7.0", "x/8.0", "y/0", "absent/0"])
     assert dict(part.items()) == {key: references.locate(key) for key in ("x/7.0", "x/8.0", "y/0")}
 

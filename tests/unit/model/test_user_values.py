@@ -15,20 +15,31 @@ TEXT = np.dtypes.StringDType()
 PAIR = [("a", "i4"), ("b", "f4")]
 
 HELD = [
-    (1.0, "i4"), (np.inf, "f4"), (np.nan, "f2"), (2**53, "f8"), (2**64 - 1, "u8"), (-(2**63), "f4"), (1 + 0j, "f8"), (1, "?"), (True, "f4"), (256, ml_dtypes.bfloat16),
-    (7, ml_dtypes.int4), (ml_dtypes.bfloat16(2), "i2"), (np.array(3, ml_dtypes.uint4), "i8"), (np.datetime64("2020-01-01", "ns"), "M8[s]"), ("2020-01-01", "M8[s]"),
+    (1.0, "i4"), (np.inf, "f4"), (np.nan, "f2"), (2**53, "f8"), (2**64 - 1, "u8"), (-(2**63), "f4"), (1 + 0j, "f8"),
+    (1, "?"), (True, "f4"), (256, ml_dtypes.bfloat16),
+    (7, ml_dtypes.int4), (ml_dtypes.bfloat16(2), "i2"), (np.array(3, ml_dtypes.uint4), "i8"),
+    (np.datetime64("2020-01-01", "ns"), "M8[s]"), ("2020-01-01", "M8[s]"),
     (dt.datetime(2020, 1, 1), "M8[s]"),  # noqa: DTZ001 - as numpy has them
-    (dt.timedelta(seconds=5), "m8[s]"), ("NaT", "M8[s]"), ("abc", "S3"), (np.array("abc", object), "U3"), (np.array("abc"), TEXT), (b"abc", "V3"), ((1, 2.5), PAIR),
-    (np.array((1, 2.5), [("c", "i8"), ("d", "f8")]), PAIR), (np.array(1, ">i4"), "i4"), (np.array([2**70], object), "f8"),
+    (dt.timedelta(seconds=5), "m8[s]"), ("NaT", "M8[s]"), ("abc", "S3"), (np.array("abc", object), "U3"),
+    (np.array("abc"), TEXT), (b"abc", "V3"), ((1, 2.5), PAIR),
+    (np.array((1, 2.5), [("c", "i8"), ("d", "f8")]), PAIR), (np.array(1, ">i4"), "i4"),
+    (np.array([2**70], object), "f8"),
 ]  # fmt: skip
 REFUSED = [
-    (1.5, "i4"), (np.nan, "i4"), (np.inf, "i8"), (2.0**63, "i8"), (1e300, "f4"), (70000.0, "f2"), (70000, "f2"), (2**53 + 1, "f8"), (2**63 - 1, "f8"), (2**24 + 1, "f4"),
-    (70000, "i2"), (-1, "u2"), (2**63, "i8"), (2, "?"), (0.5, "?"), (1 + 2j, "f8"), (complex(0, np.nan), "f8"), (1e300j, "c8"), (257, ml_dtypes.bfloat16),
-    (1e39, ml_dtypes.bfloat16), (8, ml_dtypes.int4), (np.inf, ml_dtypes.float8_e4m3fn), (np.nan, ml_dtypes.float4_e2m1fn), (100.0, ml_dtypes.float4_e2m1fn),
-    (0.0, ml_dtypes.float8_e8m0fnu), (3, ml_dtypes.float8_e8m0fnu), (np.datetime64("2020-01-01T00:00:00.5", "ns"), "M8[s]"), ("2020-01-01T00:00:00.5", "M8[s]"),
-    (np.datetime64(10**12, "s"), "M8[ns]"), (np.timedelta64(1, "Y"), "m8[D]"), (np.datetime64("2020"), "i8"), (5, "M8[s]"), (np.datetime64("2020"), "m8[s]"), ("abcd", "U3"),
-    ("é", "S3"), (5, "U3"), ("5", "i4"), (b"abcd", "V3"), ([1, "a"], TEXT), (None, TEXT), (np.nan, TEXT), ([1.0, None], "f8"), ([dt.date(2020, 1, 1), None], "M8[s]"),
-    ([2**70 + 1], "f8"), ([2**70], "i8"), ((1.5, 2), PAIR), ((1, 1e300), PAIR), (np.array((300, 2.5), [("c", "i8"), ("d", "f8")]), [("a", "i1"), ("b", "f4")]),
+    (1.5, "i4"), (np.nan, "i4"), (np.inf, "i8"), (2.0**63, "i8"), (1e300, "f4"), (70000.0, "f2"), (70000, "f2"),
+    (2**53 + 1, "f8"), (2**63 - 1, "f8"), (2**24 + 1, "f4"),
+    (70000, "i2"), (-1, "u2"), (2**63, "i8"), (2, "?"), (0.5, "?"), (1 + 2j, "f8"), (complex(0, np.nan), "f8"),
+    (1e300j, "c8"), (257, ml_dtypes.bfloat16),
+    (1e39, ml_dtypes.bfloat16), (8, ml_dtypes.int4), (np.inf, ml_dtypes.float8_e4m3fn),
+    (np.nan, ml_dtypes.float4_e2m1fn), (100.0, ml_dtypes.float4_e2m1fn),
+    (0.0, ml_dtypes.float8_e8m0fnu), (3, ml_dtypes.float8_e8m0fnu),
+    (np.datetime64("2020-01-01T00:00:00.5", "ns"), "M8[s]"), ("2020-01-01T00:00:00.5", "M8[s]"),
+    (np.datetime64(10**12, "s"), "M8[ns]"), (np.timedelta64(1, "Y"), "m8[D]"), (np.datetime64("2020"), "i8"),
+    (5, "M8[s]"), (np.datetime64("2020"), "m8[s]"), ("abcd", "U3"),
+    ("é", "S3"), (5, "U3"), ("5", "i4"), (b"abcd", "V3"), ([1, "a"], TEXT), (None, TEXT), (np.nan, TEXT),
+    ([1.0, None], "f8"), ([dt.date(2020, 1, 1), None], "M8[s]"),
+    ([2**70 + 1], "f8"), ([2**70], "i8"), ((1.5, 2), PAIR), ((1, 1e300), PAIR),
+    (np.array((300, 2.5), [("c", "i8"), ("d", "f8")]), [("a", "i1"), ("b", "f4")]),
     (np.array((1,), [("c", "i8")]), PAIR),
 ]  # fmt: skip
 
@@ -62,9 +73,12 @@ def test_objects_without_a_dtype_are_text_unless_all_are_bytes():
 @cases(
     ("values", "dtype", "message"),
     [
-        (np.array(["a", "abcde", "abcd"], object), "U3", "5 characters, as 'abcde' has, in elements of <U3"), (np.array(["a", "abcde"]), "U3", "5 characters, as 'abcde' has"),
-        (np.array([b"a", b"ab\0"], object), "S3", "3 characters, as "), ([1.0, 1.5, 2.5], "i4", "1.5 does not fit int32 (the values are float64); round or convert the values first, or"),
-        ([[1, "a", None], ["b", 2, "c"]], TEXT, "NoneType, int among strings; fill what is missing"), (np.array([5, 6]), "U3", "5 does not fit <U3 (the values are int64); no value becomes text by itself; round"),
+        (np.array(["a", "abcde", "abcd"], object), "U3", "5 characters, as 'abcde' has, in elements of <U3"),
+        (np.array(["a", "abcde"]), "U3", "5 characters, as 'abcde' has"),
+        (np.array([b"a", b"ab\0"], object), "S3", "3 characters, as "),
+        ([1.0, 1.5, 2.5], "i4", "1.5 does not fit int32 (the values are float64); round or convert the values first, or"),
+        ([[1, "a", None], ["b", 2, "c"]], TEXT, "NoneType, int among strings; fill what is missing"),
+        (np.array([5, 6]), "U3", "5 does not fit <U3 (the values are int64); no value becomes text by itself; round"),
     ],
 )  # fmt: skip
 def test_the_error_shows_the_first_value_that_does_not_fit(values, dtype, message):

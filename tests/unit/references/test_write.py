@@ -91,7 +91,8 @@ def test_a_report(source, tmp_path):
     report = cm.to_references((source, "a"), tmp_path / "set.parq", progress=False)
     assert isinstance(report, ReferencesReport)
     assert {**report.to_dict(), "seconds": 0} == {
-        "source": f"file://{source}/a", "target": f"file://{tmp_path}/set.parq", "kind": "parquet", "node_format": "zarr2",
+        "source": f"file://{source}/a", "target": f"file://{tmp_path}/set.parq", "kind": "parquet",
+        "node_format": "zarr2",
         "n_arrays": 1, "n_references": 3, "n_inline": 0, "n_absent": 1, "bytes_referenced": 24, "bytes_inline": 0,
         "n_tasks": 2, "n_requests": 4, "bytes_read": 72, "seconds": 0,
     }  # fmt: skip
@@ -155,7 +156,8 @@ def test_a_codec_that_zarr_has_not():
     [
         (0, None, False, ("zarr2", "None")), (-0.0, None, False, ("zarr3", "-0.0")), (5, None, False, ("zarr3", "5.0")),
         (5, 5, False, ("zarr2", "5.0")), (5, 6, False, ("zarr3", "5.0")), (5, "NaN", False, ("zarr3", "5.0")),
-        ("NaN", None, False, ("zarr2", "nan")), ("NaN", "NaN", False, ("zarr2", "nan")), ("NaN", 5, False, ("zarr3", "nan")),
+        ("NaN", None, False, ("zarr2", "nan")), ("NaN", "NaN", False, ("zarr2", "nan")),
+        ("NaN", 5, False, ("zarr3", "nan")),
         (5, None, True, ("zarr2", "None")), (5, 6, True, ("zarr2", "6.0")), (0, 6, False, ("zarr3", "0.0")),
     ],
 )  # fmt: skip

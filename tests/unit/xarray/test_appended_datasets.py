@@ -48,7 +48,7 @@ def test_bounds_without_units_take_those_of_their_coordinate(attribute, lazily):
     write_dataset(raw.assign_coords(time=raw.time + 24) + 24, store, append_dim="time")
     np.testing.assert_array_equal(cm.open_array(store, "time_bnds")[2], [48, 72])
     hours = raw.assign_coords(time=raw.time.assign_attrs(units="days since 2026-01-01"))
-    with pytest.raises(DatasetError, match="'time(_bnds)?'.*units='hours.*in the store, 'days"):
+    with pytest.raises(DatasetError, match=r"'time(_bnds)?'.*units='hours.*in the store, 'days"):
         write_dataset(hours, store, append_dim="time")
     if attribute == "bounds":  # xarray decodes no others
         xr.testing.assert_equal(read(store).load(), days(0, 3))
@@ -206,7 +206,7 @@ def test_data_opened_without_decoding_go_back_as_they_are(case):
 def test_other_units_are_refused(store):
     kelvin, celsius = (xr.Dataset({"t": ("x", [280.0], {"units": units})}) for units in ("K", "degC"))
     write_dataset(kelvin, store)
-    with pytest.raises(DatasetError, match="'t'.*mean others in the store: units='K' in the store, 'degC' here"):
+    with pytest.raises(DatasetError, match=r"'t'.*mean others in the store: units='K' in the store, 'degC' here"):
         write_dataset(celsius, store, append_dim="x")
     write_dataset(xr.Dataset({"t": ("x", [281.0])}), store, append_dim="x")  # which says none
     np.testing.assert_array_equal(read(store).t, [280, 281])

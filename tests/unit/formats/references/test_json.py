@@ -80,13 +80,17 @@ def test_bad_values_are_refused_by_name(value, many):
 
 
 BAD_DOCUMENTS = [
-    ("in UTF-8", b""), ("in UTF-8", b"{"), ("in UTF-8", b'{"x/0": ["u"]} {}'), ("in UTF-8", b"\xff\xfe"), ("in UTF-8", b'{"x": "\xff"}'),
-    ("in UTF-8", b"[" * 100_000), ("in UTF-8", b'{"x": ' * 100_000), ("document: got []", b"[]"), ("document: got 'x'", b'"x"'),
+    ("in UTF-8", b""), ("in UTF-8", b"{"), ("in UTF-8", b'{"x/0": ["u"]} {}'), ("in UTF-8", b"\xff\xfe"),
+    ("in UTF-8", b'{"x": "\xff"}'),
+    ("in UTF-8", b"[" * 100_000), ("in UTF-8", b'{"x": ' * 100_000), ("document: got []", b"[]"),
+    ("document: got 'x'", b'"x"'),
     ("version: got 2", b'{"version": 2, "refs": {}}'), ("version: got '1'", b'{"version": "1", "refs": {}}'),
     ("version: got True", b'{"version": true, "refs": {}}'), ("refs: got []", b'{"version": 1, "refs": []}'),
-    ("templates: got []", b'{"version": 1, "templates": []}'), ("templates['u']: got 5", b'{"version": 1, "templates": {"u": 5}}'),
+    ("templates: got []", b'{"version": 1, "templates": []}'),
+    ("templates['u']: got 5", b'{"version": 1, "templates": {"u": 5}}'),
     ("gen: got {}", b'{"version": 1, "gen": {}}'), ("gen: got [5]", b'{"version": 1, "gen": [5]}'),
-    ("'..' segments", b'{"../outside": "x"}'), ("'..' segments", b'{"x/../../0": ["u"]}'), ("'..' segments", b'{"": "x"}'),
+    ("'..' segments", b'{"../outside": "x"}'), ("'..' segments", b'{"x/../../0": ["u"]}'),
+    ("'..' segments", b'{"": "x"}'),
 ]  # fmt: skip
 
 
@@ -209,13 +213,18 @@ BAD_GENS = [
     ("one or more variables", ONE | {"dimensions": None}), ("one or more variables", ONE | {"dimensions": {}}),
     ("integers 'stop' and", ONE | {"dimensions": {"i": {"start": 1}}}),
     ("integers 'stop' and", ONE | {"dimensions": {"i": {"stop": 1, "step": 0}}}),
-    ("integers 'stop' and", ONE | {"dimensions": {"i": {"stop": 1.5}}}), ("or an object with", ONE | {"dimensions": {"i": ["a"]}}),
-    ("integers 'stop' and", ONE | {"dimensions": {"i": {"stop": 2**62}}}), ("or an object with", ONE | {"dimensions": {"i": [2**62]}}),
+    ("integers 'stop' and", ONE | {"dimensions": {"i": {"stop": 1.5}}}),
+    ("or an object with", ONE | {"dimensions": {"i": ["a"]}}),
+    ("integers 'stop' and", ONE | {"dimensions": {"i": {"stop": 2**62}}}),
+    ("or an object with", ONE | {"dimensions": {"i": [2**62]}}),
     ("'offset' and 'length' both", ONE | {"offset": "1"}), ("'offset' and 'length' both", ONE | {"length": "1"}),
     ("length: got '-8', expected integers in", ONE | {"offset": "{{i - 9}}", "length": "1"}),
-    ("got 'x', expected integers in", ONE | {"offset": "x", "length": "1"}), ("offset: got [1], ", ONE | {"offset": [1]}),
-    ("9', expected integers in", ONE | {"offset": "9" * 25, "length": "1"}), ("no Getattr", ONE | {"key": "y/{{i.__class__}}"}),
-    (f"{2**63}', expected integers in", ONE | {"offset": f"{2**63}", "length": "1"}), ("'..' segments", ONE | {"key": "../{{i}}"}),
+    ("got 'x', expected integers in", ONE | {"offset": "x", "length": "1"}),
+    ("offset: got [1], ", ONE | {"offset": [1]}),
+    ("9', expected integers in", ONE | {"offset": "9" * 25, "length": "1"}),
+    ("no Getattr", ONE | {"key": "y/{{i.__class__}}"}),
+    (f"{2**63}', expected integers in", ONE | {"offset": f"{2**63}", "length": "1"}),
+    ("'..' segments", ONE | {"key": "../{{i}}"}),
     ("integers are below", ONE | {"offset": "{{i * 1000}}", "length": "1", "dimensions": {"i": [2**60]}}),
 ]  # fmt: skip
 

@@ -129,7 +129,8 @@ def test_damaged_files_are_errors_and_not_absent_chunks(words, value):
 
 
 BAD_ROOTS = [
-    ("got 'nothing'", None), ("got 'list'", b"[]"), ("record_size: got None", b'{"metadata": {}}'), ("in UTF-8", b"nope"),
+    ("got 'nothing'", None), ("got 'list'", b"[]"), ("record_size: got None", b'{"metadata": {}}'),
+    ("in UTF-8", b"nope"),
     ("record_size: got '10'", b'{"metadata": {}, "record_size": "10"}'), ("metadata: got None", b'{"record_size": 10}'),
     ("record_size: got 0", b'{"metadata": {}, "record_size": 0}'),
     ("an object or its text", b'{"metadata": {"x/.zarray": 5}, "record_size": 10}'),
@@ -343,7 +344,8 @@ def test_what_is_written_is_read_again():
 @cases(
     ("extra", "key"),
     [
-        ({"stray": "x"}, "stray"), ({"x/9.9": ["u"]}, "x/9.9"), ({"x/0.0.0": ["u"]}, "x/0.0.0"), ({"y/0": ["u"]}, "y/0"),
+        ({"stray": "x"}, "stray"), ({"x/9.9": ["u"]}, "x/9.9"), ({"x/0.0.0": ["u"]}, "x/0.0.0"),
+        ({"y/0": ["u"]}, "y/0"),
         ({"x/0.0": [None, 1, 2]}, ".zmetadata"), ({"x/.zattrs": ["u", 0, 1]}, "x/.zattrs"),
         ({f"x/{i}.0": ["u"] for i in range(100)}, "x/3.0"),
     ],
