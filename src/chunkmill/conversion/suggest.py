@@ -158,7 +158,8 @@ def suggest_chunks(
     def cost(region: Shape, chunk: Shape) -> AccessCost:
         return _cost(region, shape, chunk, itemsize, costs)
 
-    ways = list(_ways(shape, max(1, most // itemsize)))
+    n_elements = max(1, most // itemsize)
+    ways = list(_ways(shape, n_elements)) or [_last_axes_whole(shape, n_elements)]
     alone = [min(cost(region, chunk).seconds for chunk in ways) for region in asked]
 
     def dearest(chunk: Shape) -> tuple[float, float]:
@@ -192,14 +193,22 @@ def _ways(shape: Shape, most: int) -> Iterator[Shape]:
     if last is None or prod(lengths) <= most:
         yield tuple(lengths)
         return
-    step = 1
-    while prod(-(-n.bit_length() // step) for axis, n in enumerate(lengths) if axis != last) > _MOST_WAYS:
-        step += 1
-    halved = [[*dict.fromkeys(-(-n // (1 << k)) for k in range(0, n.bit_length() + 1, step))] for n in lengths]
+    for step in range(1, max(lengths).bit_length() + 2):
+        halved = [[*dict.fromkeys(-(-n // (1 << k)) for k in range(0, n.bit_length() + 1, step))] for n in lengths]
+        if prod(len(each) for axis, each in enumerate(halved) if axis != last) <= _MOST_WAYS:
+            break
     for others in product(*(halved[axis] if axis != last else [1] for axis in range(len(lengths)))):
         fitting = next((n for n in halved[last] if n * prod(others) <= most), None)
         if fitting is not None and 2 * step * fitting * prod(others) > most:
             yield (*others[:last], fitting, *others[last + 1 :])
+
+
+def _last_axes_whole(lengths: Sequence[int], most: int) -> Shape:
+    """Return a chunk of at most `most` elements in C order: the only way where the axes are too many to be divided."""
+    chunk: Shape = ()
+    for n in reversed(lengths):
+        chunk = (min(max(n, 1), most // prod(chunk)), *chunk)
+    return chunk
 
 
 _MOST_WAYS = 100_000

@@ -77,3 +77,7 @@ def test_a_path_next_to_an_array_is_refused():
 def test_an_access_that_does_not_fit(access):
     with pytest.raises(RegionError, match="for each of 3 axes"):
         cm.suggest_chunks(values(), access=access)
+
+
+def test_more_axes_than_can_be_divided_get_blocks_in_c_order():
+    assert cm.suggest_chunks(values((2,) * 32), access=[-1] * 32, size="4KiB").chunks == (1,) * 22 + (2,) * 10
