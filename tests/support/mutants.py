@@ -157,7 +157,7 @@ class Tests:
     def __init__(self, folder: Path) -> None:
         from coverage import Coverage
 
-        self.coverage = Coverage(data_file=str(folder / "lines"), source=[str(PACKAGE)])
+        self.coverage = Coverage(data_file=str(folder / "lines"), source=[str(PACKAGE)], config_file=False)
         self._times = folder / "times"
         self.seconds: dict[str, float] = json.loads(self._times.read_text()) if self._times.exists() else {}
 
