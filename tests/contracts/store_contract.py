@@ -19,16 +19,9 @@ KEYS = {
     "zarr.json": b"root",
 }  # fmt: skip
 AWKWARD_KEYS = [
-    "sp ace/c#0",
-    "per%cent/%41",
-    "question?mark/0",
-    "plus+and&/=0",
-    "ünï-日本/0",
-    "[0-9]*/c",
-    ".zarray",
-    "a..b/0",
+    "sp ace/c#0", "per%cent/%41", "question?mark/0", "plus+and&/=0", "ünï-日本/0", "[0-9]*/c", ".zarray", "a..b/0",
     "~t/x,y;z",
-]
+]  # fmt: skip
 
 RANGES = {
     "head": (ByteRange(0, 3), b"012"), "middle": (ByteRange(3, 4), b"3456"), "all": (ByteRange(0, 10), VALUE),

@@ -26,18 +26,14 @@ from chunkmill.stores.memory import MemoryStore
 
 ERRORS = [
     NodeNotFound(url="u", path="p", found="group", wanted="array", hint="h"),
-    NodeExists(url="u", path="p", found="array"),
-    MetadataError(key="k", field="f", got={"a": [1]}, expected="e"),
+    NodeExists(url="u", path="p", found="array"), MetadataError(key="k", field="f", got={"a": [1]}, expected="e"),
     UnsupportedFeature(format="n5", feature="f", key="k", hint="h"),
-    UnknownCodec(name="n", known=("a", "b"), reason="r"),
-    CodecError(codec="c", reason="r", direction="encode"),
-    ChunkError(url="u", key="k", coords=(1, 2), step="get", reason="r"),
-    StoreError(url="u", key="k", reason="r"),
-    RegionError(index="i", shape=(1, 2), reason="r"),
-    AlignmentError(expected="e", got="g", fix="f"),
+    UnknownCodec(name="n", known=("a", "b"), reason="r"), CodecError(codec="c", reason="r", direction="encode"),
+    ChunkError(url="u", key="k", coords=(1, 2), step="get", reason="r"), StoreError(url="u", key="k", reason="r"),
+    RegionError(index="i", shape=(1, 2), reason="r"), AlignmentError(expected="e", got="g", fix="f"),
     JobError(job="j", reason="r", hint="h"),
     JobError(job="j", reason="r", hint=Hint("give {} or more", ("max_mem", 3)).also("or {}", ("allow", {"b", "a"}))),
-]
+]  # fmt: skip
 
 
 def test_every_error_pickles():

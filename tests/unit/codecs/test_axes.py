@@ -37,8 +37,7 @@ TestSqueeze = fixed(
         ([True, 24], "True in shape"), ([[-1]], ".-1. in shape"), ([[3]], "axes .3. of a chunk that has 3"),
         ([[2], 6], "axis 0 of shape .4, 6. does not run along .2."),
         ([12, [0]], "axis 1 of shape .12, 2. does not run"), ([[0, 2], 3], "axis 0 of shape .8, 3. does not run"),
-        ("x", "'shape', a list"),
-        (None, "'shape', a list"),
+        ("x", "'shape', a list"), (None, "'shape', a list"),
     ],
 )  # fmt: skip
 def test_shapes_that_do_not_fit(shape, reason):

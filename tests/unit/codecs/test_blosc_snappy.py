@@ -37,14 +37,10 @@ def walk(dtype, n):
 @cases(
     ("dtype", "n", "blocksize"),
     [
-        ("<i4", 50_000, 0),
-        ("<f8", 4001, 0),
-        ("<i8", 800, 0),
-        ("<c16", 3000, 0),
-        ("<i4", 30_000, 4096),
+        ("<i4", 50_000, 0), ("<f8", 4001, 0), ("<i8", 800, 0), ("<c16", 3000, 0), ("<i4", 30_000, 4096),
         ("<i4", 999, 512),
     ],
-)
+)  # fmt: skip
 def test_frames_of_tensorstore(tmp_path, shuffle, dtype, n, blocksize):
     values = walk(dtype, n)
     assert is_snappy(written(tmp_path, values, shuffle, blocksize)[2])

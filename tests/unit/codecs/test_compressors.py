@@ -30,8 +30,7 @@ def after_bytes(name, **configuration):
 
 # RFC 1952: header, a stored block (RFC 1951, 3.2.4), crc32 and size; then the same as two members
 TestGzip = contract(
-    after_bytes("gzip", level=5),
-    ARRAYS,
+    after_bytes("gzip", level=5), ARRAYS,
     frozen=[
         (ABC, "1f8b0800000000000003 01 0300 fcff 616263 c2412435 03000000"),
         (ABC, "1f8b0800000000000003 01 0100 feff 61 43beb7e8 01000000 1f8b0800000000000003 01 0200 fdff 6263 382ba9c2 02000000"),

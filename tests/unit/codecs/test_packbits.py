@@ -75,8 +75,7 @@ def test_wrong_padding_is_refused():
     [
         ({"padding_encoding": "both"}, "padding_encoding is 'both'"),
         ({"padding_encoding": ["none"]}, "padding_encoding is"), ({"first_bit": -1}, "bits -1 to 31 of 32"),
-        ({"last_bit": 32}, "bits 0 to 32 of 32"),
-        ({"first_bit": 5, "last_bit": 4}, "bits 5 to 4 of 32"),
+        ({"last_bit": 32}, "bits 0 to 32 of 32"), ({"first_bit": 5, "last_bit": 4}, "bits 5 to 4 of 32"),
         ({"first_bit": 1.0}, r"are \(1.0, None\), expected integers"), ({"first_bit": True}, "expected integers"),
         ({"bits": 3}, "unknown members"),
     ],

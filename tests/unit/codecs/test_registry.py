@@ -51,8 +51,7 @@ TURN, FLAT = codec("transpose", order=[1, 0]), codec("reshape", shape=[[0, 1], [
         ("default", "i4", [LITTLE, ZSTD]), ("default", "u1", [ONE_BYTE, ZSTD]), ("default", ">i4", [BIG, ZSTD]),
         ("default", STRING, [STRINGS, ZSTD]),
         ("default", object, [STRINGS, ZSTD]), ("raw", "i4", [LITTLE]), (None, "i4", [LITTLE]),
-        ("zstd", "i4", [LITTLE, FAST_ZSTD]),
-        ("lz4", "i4", [LITTLE, codec("numcodecs.lz4", acceleration=1)]),
+        ("zstd", "i4", [LITTLE, FAST_ZSTD]), ("lz4", "i4", [LITTLE, codec("numcodecs.lz4", acceleration=1)]),
         (["blosc", "crc32c"], "f8", [LITTLE, blosc(typesize=8), CRC]),
         (codec("blosc", shuffle=-1), "i4", [LITTLE, blosc()]),
         (codec("blosc", shuffle=0, typesize=2), "f8", [LITTLE, blosc(shuffle="noshuffle", typesize=2)]),
@@ -168,15 +167,10 @@ def test_each_codec_may_yield_what_is_put_into_it():
 @cases(
     ("codecs", "dtype", "plain"),
     [
-        ("raw", "i4", True),
-        ("raw", ">i4", False),
-        ("zstd", "i4", False),
-        ([TURN], "i4", False),
-        ("raw", "U2", False),
-        ("raw", "?", False),
-        ("raw", STRING, False),
+        ("raw", "i4", True), ("raw", ">i4", False), ("zstd", "i4", False), ([TURN], "i4", False), ("raw", "U2", False),
+        ("raw", "?", False), ("raw", STRING, False),
     ],
-)
+)  # fmt: skip
 def test_chunks_are_plain_where_their_bytes_are_the_elements(codecs, dtype, plain):
     chain = parse_codecs(codecs, np.dtype(dtype))
     spec = ChunkSpec((2, 3), np.dtype(dtype) if dtype is STRING else np.dtype(dtype).newbyteorder("="), None)

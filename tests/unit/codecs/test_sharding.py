@@ -100,8 +100,7 @@ def test_missing_chunks_are_fill_value_and_fill_value_is_missing():
         (entry(MISSING, 4) + NO, "half missing"), (entry(0, MISSING) + NO, "half missing"),
         (NO + entry(0, 3), r"inner chunk \(0, 1\): 3 bytes"), (entry(0, 3) + NO, r"inner chunk \(0, 0\): 3 bytes"),
         (entry(0, 0) + NO, r"inner chunk \(0, 0\): 0 bytes"),
-        (entry(0, 4), "cannot hold an index|half missing|outside"),
-        ("", "cannot hold an index"),
+        (entry(0, 4), "cannot hold an index|half missing|outside"), ("", "cannot hold an index"),
     ],
 )  # fmt: skip
 def test_hostile_indexes(index, message):

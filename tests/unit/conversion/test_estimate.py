@@ -80,14 +80,10 @@ def test_of_little_memory_tasks_own_less(options):
 
 LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
 CASES = {
-    "raw": {"codecs": "raw"},
-    "gzip": {"codecs": "gzip"},
-    "zstd": {"codecs": "zstd"},
-    "blosc": {"codecs": "blosc"},
-    "checksum": {"codecs": [LITTLE, {"name": "crc32c"}]},
-    "shards": {"codecs": "zstd", "shards": (8, 8)},
+    "raw": {"codecs": "raw"}, "gzip": {"codecs": "gzip"}, "zstd": {"codecs": "zstd"}, "blosc": {"codecs": "blosc"},
+    "checksum": {"codecs": [LITTLE, {"name": "crc32c"}]}, "shards": {"codecs": "zstd", "shards": (8, 8)},
     "n5": {"format": "n5", "codecs": "gzip"},
-}
+}  # fmt: skip
 
 
 def noise(**options):

@@ -90,14 +90,10 @@ def always_listed(monkeypatch):
 
 
 TARGETS = [
-    {},
-    {"shards": (8, 9)},
-    {"chunks": (4, 5), "shards": None},
-    {"chunks": (37, 1), "shards": None, "strategy": "spill"},
-    {"chunks": (5, 7), "shards": (15, 14)},
-    {"chunks": (5, 2), "shards": None, "format": "n5"},
-    {"format": "n5"},
-]
+    {}, {"shards": (8, 9)}, {"chunks": (4, 5), "shards": None},
+    {"chunks": (37, 1), "shards": None, "strategy": "spill"}, {"chunks": (5, 7), "shards": (15, 14)},
+    {"chunks": (5, 2), "shards": None, "format": "n5"}, {"format": "n5"},
+]  # fmt: skip
 
 
 @pytest.mark.usefixtures("always_listed")

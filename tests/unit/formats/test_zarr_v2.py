@@ -55,8 +55,7 @@ class TestContract(FormatContract):
 
 LE = ("bytes", {"endian": "little"})
 CHAINS = [  # members of .zarray, dtype, chain; every codec is in golden stores
-    ({"dtype": ">i4"}, "i4", [("bytes", {"endian": "big"})]),
-    ({"dtype": "<i1"}, "i1", [("bytes", {})]),
+    ({"dtype": ">i4"}, "i4", [("bytes", {"endian": "big"})]), ({"dtype": "<i1"}, "i1", [("bytes", {})]),
     ({"order": "F", "shape": [7], "chunks": [3]}, "i4", [LE]),
     ({"filters": [{"id": "adler32"}], "compressor": {"id": "blosc", "shuffle": -1}}, "i4",
      [LE, ("numcodecs.adler32", {}), ("blosc", BLOSC | {"shuffle": "bitshuffle", "typesize": 1})]),

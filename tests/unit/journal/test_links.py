@@ -40,14 +40,9 @@ def plan(folder, own):
 
 
 LINKS = {
-    "journal": whole,
-    "in the journal": inside("docs"),
-    "heartbeats": inside("running"),
-    "staged": inside("new-0123abcd"),
-    "records": inside("0"),
-    "intermediate": inside("intermediate"),
-    "plan": plan,
-}
+    "journal": whole, "in the journal": inside("docs"), "heartbeats": inside("running"),
+    "staged": inside("new-0123abcd"), "records": inside("0"), "intermediate": inside("intermediate"), "plan": plan,
+}  # fmt: skip
 VALUES = np.arange(16, dtype="i4").reshape(4, 4)
 
 

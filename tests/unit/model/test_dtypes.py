@@ -91,8 +91,7 @@ V3 = [
     (of("numpy.timedelta64", unit="generic", scale_factor=1), np.dtype("m8")),
     (of("fixed_length_utf32", length_bytes=16), np.dtype("U4")),
     (of("null_terminated_bytes", length_bytes=6), np.dtype("S6")), ("string", STRING), ("bytes", np.dtype(object)),
-    ("variable_length_bytes", np.dtype(object)),
-    (of("struct", fields=FIELDS), STRUCT),
+    ("variable_length_bytes", np.dtype(object)), (of("struct", fields=FIELDS), STRUCT),
     (of("structured", fields=[["a", "int16"], ["b", of("structured", fields=[["c", "r16"]])]]), STRUCT),
 ]  # fmt: skip
 
@@ -139,8 +138,7 @@ MOST = 1 << 26  # bytes of an element
     ("parse", "held", "refused"),
     [
         (parse_v2, f"|S{MOST}", f"|S{MOST + 1}"), (parse_v2, f"<U{MOST // 4}", f"<U{MOST // 4 + 1}"),
-        (parse_v3, f"r{8 * MOST}", f"r{8 * MOST + 8}"),
-        (parse_v2, [["x", "|S1", [MOST]]], [["x", "|S1", [MOST + 1]]]),
+        (parse_v3, f"r{8 * MOST}", f"r{8 * MOST + 8}"), (parse_v2, [["x", "|S1", [MOST]]], [["x", "|S1", [MOST + 1]]]),
         (parse_v2, [["x", "|S1", [1] * 32]], [["x", "|S1", [1] * 33]]),
         *((parse_v3, of(f"{name}", length_bytes=MOST), of(f"{name}", length_bytes=MOST + 4)) for name in ("fixed_length_utf32", "null_terminated_bytes", "raw_bytes")),
         (parse_v3, of("numpy.datetime64", unit="s", scale_factor=2**31 - 1), of("numpy.datetime64", unit="s", scale_factor=2**31)),

@@ -100,8 +100,7 @@ def test_v2_refuses(dtype, value):
 V3 = [
     (False, "?", np.False_), (2**63 + 1, "u8", np.uint64(2**63 + 1)), (3, "f8", np.float64(3)),  # a JSON integer
     ("NaN", "f8", from_bits(0x7FF8000000000000, "f8")), ("0x7fc12345", "f4", from_bits(0x7FC12345, "f4")),
-    ("0xfff8000000000abc", "f8", from_bits(0xFFF8000000000ABC, "f8")),
-    ("0x7E01", "f2", from_bits(0x7E01, "f2")),
+    ("0xfff8000000000abc", "f8", from_bits(0xFFF8000000000ABC, "f8")), ("0x7E01", "f2", from_bits(0x7E01, "f2")),
     (["0x7fc12345", "-Infinity"], "c8", np.array([0x7FC12345, 0xFF800000], "u4").view("c8")[0]),
     ("NaT", "M8[s]", np.datetime64("NaT", "s")), ([1, 2, 255], "V3", np.void(b"\x01\x02\xff")),
     ("AQL/", "V3", np.void(b"\x01\x02\xff")), # raw_bytes

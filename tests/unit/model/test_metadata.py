@@ -22,9 +22,9 @@ from chunkmill.stores.memory import MemoryStore
 CASES = [
     (ChunkKeyEncoding("", ".", "0"), (1, 0, 2), "1.0.2"),  # Zarr v2
     (ChunkKeyEncoding("", "/", "0"), (10,), "10"), (ChunkKeyEncoding("", "/", "0"), (), "0"),
-    (ChunkKeyEncoding("c/", "/", "c"), (1, 0), "c/1/0"), # Zarr v3
+    (ChunkKeyEncoding("c/", "/", "c"), (1, 0), "c/1/0"),  # Zarr v3
     (ChunkKeyEncoding("c.", ".", "c"), (1, 0), "c.1.0"), (ChunkKeyEncoding("c/", "/", "c"), (), "c"),
-    (ChunkKeyEncoding("c", "/", "c"), (1, 0), "c1/0"), # the draft of 2022
+    (ChunkKeyEncoding("c", "/", "c"), (1, 0), "c1/0"),  # the draft of 2022
     (ChunkKeyEncoding("", "/", "0", reverse=True), (1, 0, 2), "2/0/1"),  # N5
 ]  # fmt: skip
 
@@ -38,23 +38,10 @@ def test_keys(encoding, coords, key):
 @cases(
     "key",
     [
-        "",
-        "1",
-        "1.2.3",
-        "01.2",
-        "+1.2",
-        " 1.2",
-        "1_0.2",
-        "-1.2",
-        "1..2",
-        "1.",
-        "a.b",
-        "1/2",
-        ".zarray",
-        "\u0661.2",
+        "", "1", "1.2.3", "01.2", "+1.2", " 1.2", "1_0.2", "-1.2", "1..2", "1.", "a.b", "1/2", ".zarray", "\u0661.2",
         "1.2\n",
     ],
-)
+)  # fmt: skip
 def test_what_is_no_key(key):
     assert ChunkKeyEncoding("", ".", "0").decode(key, 2) is None
     assert ChunkKeyEncoding("c/", "/", "c").decode(key, 2) is None
@@ -88,11 +75,12 @@ def shards(chunk_shape):
 
 
 SHARDED = {
-    "plain": ([BYTES], (6, 4), False), "shards": ([shards((3, 2))], (3, 2), True),
+    "plain": ([BYTES], (6, 4), False),
+    "shards": ([shards((3, 2))], (3, 2), True),
     "transposed": ([transpose([1, 0]), shards((2, 3))], (3, 2), True),
     "spelt F": ([transpose("F"), shards((2, 3))], (3, 2), True),
     "checksum after": ([shards((3, 2)), {"name": "crc32c"}], (3, 2), False),
-}  # fmt: skip
+}
 
 
 @cases("case", SHARDED)
@@ -129,13 +117,11 @@ def test_inner_chunks_of_shards_of_several_lengths():
 
 SAME = [
     (math.inf, "Infinity"), (-math.inf, "-Infinity"), (math.nan, math.nan), ("NaN", math.nan), ((1, "a"), [1.0, "a"]),
-    ({"a": [math.nan]}, {"a": ["NaN"]}), (None, None),
-    (True, True),
+    ({"a": [math.nan]}, {"a": ["NaN"]}), (None, None), (True, True),
 ]  # fmt: skip
 OTHERS = [
     (math.inf, "-Infinity"), (-math.inf, "Infinity"), (math.nan, math.inf), ([1], [1, 2]), ([1, 2], [1, 3]),
-    ({"a": 1}, {"b": 1}), ({"a": 1}, {"a": 2}), (True, 1), (0, False),
-    (None, 0), ("nan", math.nan), ({}, []),
+    ({"a": 1}, {"b": 1}), ({"a": 1}, {"a": 2}), (True, 1), (0, False), (None, 0), ("nan", math.nan), ({}, []),
 ]  # fmt: skip
 
 

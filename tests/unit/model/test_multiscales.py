@@ -145,8 +145,7 @@ def test_other_groups_have_none(attributes):
     {"multiscales": [{"axes": ["x"], "datasets": [{"path": "0", "coordinateTransformations": [{"type": "affine"}]}]}]},
     {"multiscales": [{"datasets": [{"path": "s0", "transform": {"scale": "big"}}]}]},
     {"multiscales": [{"datasets": [{"path": "s0", "transform": {"scale": [1]}}, {"path": 1, "transform": {"scale": [1]}}]}]},
-    {"scales": [[1, 1]]},
-    {"pixelResolution": ["a", "b", "c"]},
+    {"scales": [[1, 1]]}, {"pixelResolution": ["a", "b", "c"]},
 ])  # fmt: skip
 def test_wrong_metadata_are_one_error(attributes):
     with pytest.raises(
@@ -403,8 +402,7 @@ def test_a_system_whose_axes_are_exchanged_is_reached_by_no_scale(step):
     ("micrometre", "micrometer", "um"), ("nm", "nanometer", "nm"), ("nanometers", "nanometer", "nm"),
     ("mm", "millimeter", "mm"), ("Mm", "megameter", "Mm"), ("m", "meter", "m"),
     ("min", "minute", "min"), ("ms", "millisecond", "ms"), ("sec", "second", "s"), ("Å", "angstrom", "Å"),
-    ("\N{ANGSTROM SIGN}", "angstrom", "Å"), ("inch", "inch", "in"),
-    (" um ", "micrometer", "um"),
+    ("\N{ANGSTROM SIGN}", "angstrom", "Å"), ("inch", "inch", "in"), (" um ", "micrometer", "um"),
 ])  # fmt: skip
 def test_units_have_one_name_and_one_symbol(stored, name, symbol):
     assert canonical_unit(stored) == name

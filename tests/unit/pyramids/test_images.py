@@ -199,8 +199,7 @@ def test_all_levels_of_an_image_are_cropped_alike(source, tmp_path, name, job):
 
 
 @cases("wrap", [
-    lambda: da.from_array(VALUES, chunks=((1, 1), (5, 4, 3), 7, (20, 4))),
-    lambda: VALUES,
+    lambda: da.from_array(VALUES, chunks=((1, 1), (5, 4, 3), 7, (20, 4))), lambda: VALUES,
     lambda: da.stack([da.from_array(each, chunks=(4, 8, 8)) for each in VALUES]),
 ])  # fmt: skip
 def test_arrays_in_memory_and_of_dask_are_sources(tmp_path, wrap):
@@ -250,8 +249,7 @@ def test_what_is_given_takes_the_place_of_coordinates(tmp_path):
 
 
 @cases(("axis", "values", "message"), [
-    ("y", np.arange(20)[::-1], "'y' do not ascend"),
-    ("y", np.arange(20) ** 2, "'y' are not evenly spaced"),
+    ("y", np.arange(20)[::-1], "'y' do not ascend"), ("y", np.arange(20) ** 2, "'y' are not evenly spaced"),
     ("z", [0] * 12, "'z' do not ascend"),
 ])  # fmt: skip
 def test_coordinates_that_voxels_cannot_have_are_named(tmp_path, axis, values, message):
@@ -395,12 +393,9 @@ def test_an_ozx_holds_zarr_v3_alone(source, tmp_path):
 
 @cases(("options", "error", "message"), [
     ({"shards": (64, 64, 64)}, RegionError, "3 lengths for 4 axes"),
-    ({"chunks": (4, 4, 4)}, RegionError, "3 lengths for 4 axes"),
-    ({"chunks": {"q": 3}}, ValueError, "unknown|names"),
-    ({"factors": (2, 2)}, ValueError, "2"),
-    ({"scale": (2, 2)}, ValueError, "2"),
-    ({"scale": -1}, ValueError, "not a length above 0"),
-    ({"units": {"q": "m"}}, ValueError, "unknown dimensions"),
+    ({"chunks": (4, 4, 4)}, RegionError, "3 lengths for 4 axes"), ({"chunks": {"q": 3}}, ValueError, "unknown|names"),
+    ({"factors": (2, 2)}, ValueError, "2"), ({"scale": (2, 2)}, ValueError, "2"),
+    ({"scale": -1}, ValueError, "not a length above 0"), ({"units": {"q": "m"}}, ValueError, "unknown dimensions"),
     ({"units": {"y": 5}}, ValueError, "5 is not a unit"),
     ({"scale": {"y": np.inf}}, ValueError, "inf is not a finite number"),
     ({"chunks": (1, (5, 7), 8, 8)}, ChunkmillError, "chunks of one shape"),

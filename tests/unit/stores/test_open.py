@@ -25,27 +25,22 @@ from chunkmill.stores.obstore import ObstoreStore
 pytestmark = WARNINGS
 
 CASES = [
-    ("/data/x.zarr", LocalStore, "file:///data/x.zarr"),
-    ("/data/x.zarr/", LocalStore, "file:///data/x.zarr"),
+    ("/data/x.zarr", LocalStore, "file:///data/x.zarr"), ("/data/x.zarr/", LocalStore, "file:///data/x.zarr"),
     (Path("/data/x.zarr"), LocalStore, "file:///data/x.zarr"),
-    ("file:///data/x y#.n5", LocalStore, "file:///data/x y#.n5"),
-    ("local:///data/x", LocalStore, "file:///data/x"),
-    ("/data/a::b", LocalStore, "file:///data/a::b"),
-    ("/data/x.zip", ZipStore, "zip://::file:///data/x.zip"),
+    ("file:///data/x y#.n5", LocalStore, "file:///data/x y#.n5"), ("local:///data/x", LocalStore, "file:///data/x"),
+    ("/data/a::b", LocalStore, "file:///data/a::b"), ("/data/x.zip", ZipStore, "zip://::file:///data/x.zip"),
     ("file:///data/x.ZIP", ZipStore, "zip://::file:///data/x.ZIP"),
     ("zip://::/data/x.zip", ZipStore, "zip://::file:///data/x.zip"),
     ("zip://in/side::file:///data/x.zip", ZipStore, "zip://in/side::file:///data/x.zip"),
     ("/data/x|zip:in", ZipStore, "zip://in::file:///data/x"),
-    ("zip://::memory://x.zip", FsspecStore, "zip://::memory://x.zip"),
-    ("memory://x/", FsspecStore, "memory://x"),
-    ("memory:///x", FsspecStore, "memory://x"),
-    ("s3://bucket/x.zarr/", ObstoreStore, "s3://bucket/x.zarr"),
+    ("zip://::memory://x.zip", FsspecStore, "zip://::memory://x.zip"), ("memory://x/", FsspecStore, "memory://x"),
+    ("memory:///x", FsspecStore, "memory://x"), ("s3://bucket/x.zarr/", ObstoreStore, "s3://bucket/x.zarr"),
     ("s3a://bucket/x.zarr", ObstoreStore, "s3://bucket/x.zarr"),
     ("https://me:secret@host:80/x?token=secret", ObstoreStore, "https://host:80/x"),
     ("simplecache::https://host/x", FsspecStore, "simplecache::https://host/x"),
     ("zip://a::sftp://me:secret@h/x/", FsspecStore, "zip://a::sftp://h/x"),
     ("sftp://me:secret@host/x@y?z/", FsspecStore, "sftp://host/x@y?z"),
-]
+]  # fmt: skip
 
 
 @cases(("url", "kind", "canonical"), CASES)

@@ -70,8 +70,7 @@ CASES = {
     "strings": xr.Dataset({"a": ("x", np.array(["ab", "", "cdef", "é日"]))}),
     "strings_object": xr.Dataset({"a": ("x", np.array(["ab", "", "cdef"], object).astype(np.dtypes.StringDType()))}),
     "bytes": xr.Dataset({"a": ("x", np.array([b"ab", b"", b"cdef"]))}),
-    "scalars": xr.Dataset({"a": ((), 3), "b": ((), 2.5), "c": ((), "text")}),
-    "empty": xr.Dataset(),
+    "scalars": xr.Dataset({"a": ((), 3), "b": ((), 2.5), "c": ((), "text")}), "empty": xr.Dataset(),
     "empty_axis": xr.Dataset({"a": (("x", "y"), np.zeros((0, 3))), "b": ("y", np.arange(3.0))}),
     "coords_only": xr.Dataset(coords={"x": [1, 2], "lab": ("x", [1.5, 2.5])}),
     "non_dim_coords": xr.Dataset(

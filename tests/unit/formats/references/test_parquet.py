@@ -345,8 +345,7 @@ def test_what_is_written_is_read_again():
     ("extra", "key"),
     [
         ({"stray": "x"}, "stray"), ({"x/9.9": ["u"]}, "x/9.9"), ({"x/0.0.0": ["u"]}, "x/0.0.0"),
-        ({"y/0": ["u"]}, "y/0"),
-        ({"x/0.0": [None, 1, 2]}, ".zmetadata"), ({"x/.zattrs": ["u", 0, 1]}, "x/.zattrs"),
+        ({"y/0": ["u"]}, "y/0"), ({"x/0.0": [None, 1, 2]}, ".zmetadata"), ({"x/.zattrs": ["u", 0, 1]}, "x/.zattrs"),
         ({f"x/{i}.0": ["u"] for i in range(100)}, "x/3.0"),
     ],
 )  # fmt: skip
