@@ -1,4 +1,4 @@
-"""The files around the package: forms, workflows, recipe and configuration say what is true of it."""
+"""The files around the package: workflows, recipe and configuration say what is true of it."""
 
 import re
 import tomllib
@@ -11,9 +11,7 @@ import chunkmill as cm
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-GITHUB = ROOT / ".github"
-FORMS = sorted(path for path in (GITHUB / "ISSUE_TEMPLATE").glob("*.yml") if path.name != "config.yml")
-WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 ON_CONDA = {"dask": "dask-core", "isal": "python-isal", "xxhash": "python-xxhash"}
 
 
@@ -23,14 +21,6 @@ def text_of(path):
 
 def loaded(path):
     return yaml.safe_load(text_of(path))
-
-
-@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
-def test_forms_have_what_github_asks_for(path):
-    form = yaml.safe_load(path.read_text("utf-8"))
-    assert {"name", "description", "body"} <= set(form)
-    assert all(set(each) == {"type", "id", "attributes"} | ({"validations"} & set(each)) for each in form["body"])
-    assert all(each["attributes"]["label"] for each in form["body"])
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
@@ -92,8 +82,3 @@ def test_pre_commit_runs_the_pinned_ruff():
     (pinned,) = [each for each in PROJECT["dependency-groups"]["check"] if each.startswith("ruff==")]
     (repository,) = loaded(".pre-commit-config.yaml")["repos"]
     assert repository["rev"] == "v" + pinned.removeprefix("ruff==")
-
-
-@pytest.mark.parametrize("path", ["SECURITY.md", "CODE_OF_CONDUCT.md", "CITATION.cff", "CONTRIBUTING.md"])
-def test_no_person_and_no_address_is_invented(path):
-    assert not re.search(r"[\w.]+@[\w-]+\.\w+", text_of(path))
