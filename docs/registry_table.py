@@ -1,6 +1,6 @@
 """The table of ``docs/formats.md``: what of the registry of Zarr v3 is read and written, found by doing it.
 
-``python tests/docs/registry_table.py`` writes it anew.
+``python docs/registry_table.py`` writes it again.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import chunkmill as cm
+import numpy as np
 from chunkmill.errors import ChunkmillError
 from chunkmill.formats.zarr_v3 import ZarrV3
+from chunkmill.model.dtypes import SMALL
 from chunkmill.stores.memory import MemoryStore
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "formats.md"
+DOCUMENT = Path(__file__).parent / "formats.md"
 BEGIN, END = "<!-- registry: begin -->", "<!-- registry: end -->"
 
 LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
@@ -32,8 +32,13 @@ REGULAR = {"name": "regular", "configuration": {"chunk_shape": [2, 4]}}
 _Members = Mapping[str, Any]
 
 
-def _alone(name: str, data_type: Any = "float32", **configuration: Any) -> _Members:
-    return {"data_type": data_type, "codecs": [{"name": name, "configuration": configuration}]}
+def _alone(
+    name: str, data_type: Any = "float32", **configuration: Any
+) -> _Members:
+    return {
+        "data_type": data_type,
+        "codecs": [{"name": name, "configuration": configuration}],
+    }
 
 
 def _before(name: str, **configuration: Any) -> _Members:
@@ -44,9 +49,22 @@ def _after(name: str, **configuration: Any) -> _Members:
     return {"codecs": [LITTLE, {"name": name, "configuration": configuration}]}
 
 
-_BLOSC = {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "typesize": 4, "blocksize": 0}
-_SHARD = {"chunk_shape": [1, 2], "codecs": [LITTLE], "index_codecs": [LITTLE, {"name": "crc32c"}]}
-_N5 = [{"name": "transpose", "configuration": {"order": [1, 0]}}, {"name": "bytes", "configuration": {"endian": "big"}}]
+_BLOSC = {
+    "cname": "lz4",
+    "clevel": 5,
+    "shuffle": "shuffle",
+    "typesize": 4,
+    "blocksize": 0,
+}
+_SHARD = {
+    "chunk_shape": [1, 2],
+    "codecs": [LITTLE],
+    "index_codecs": [LITTLE, {"name": "crc32c"}],
+}
+_N5 = [
+    {"name": "transpose", "configuration": {"order": [1, 0]}},
+    {"name": "bytes", "configuration": {"endian": "big"}},
+]
 
 CODECS: Mapping[str, _Members] = {
     "bitround": _before("bitround", keepbits=8),
@@ -85,12 +103,25 @@ _NUMCODECS = [
 OTHER_CODECS: Mapping[str, _Members] = {
     "endian": _alone("endian", endian="big"),
     **{f"numcodecs.{name}": _after(f"numcodecs.{name}") for name in _NUMCODECS},
-    "numcodecs.astype": _before("numcodecs.astype", encode_dtype="<f8", decode_dtype="<f4"),
+    "numcodecs.astype": _before(
+        "numcodecs.astype", encode_dtype="<f8", decode_dtype="<f4"
+    ),
     "numcodecs.bitround": _before("numcodecs.bitround", keepbits=8),
-    "numcodecs.blosc": _after("numcodecs.blosc", cname="lz4", clevel=5, shuffle=1),
+    "numcodecs.blosc": _after(
+        "numcodecs.blosc", cname="lz4", clevel=5, shuffle=1
+    ),
     "numcodecs.delta": _before("numcodecs.delta", dtype="<f4"),
-    "numcodecs.fixedscaleoffset": _before("numcodecs.fixedscaleoffset", offset=0, scale=1, dtype="<f4", astype="<i2"),
-    "numcodecs.packbits": {"data_type": "bool", "codecs": [{"name": "numcodecs.packbits"}, {"name": "bytes"}]},
+    "numcodecs.fixedscaleoffset": _before(
+        "numcodecs.fixedscaleoffset",
+        offset=0,
+        scale=1,
+        dtype="<f4",
+        astype="<i2",
+    ),
+    "numcodecs.packbits": {
+        "data_type": "bool",
+        "codecs": [{"name": "numcodecs.packbits"}, {"name": "bytes"}],
+    },
     "numcodecs.pcodec": _alone("numcodecs.pcodec", level=8),
     "numcodecs.quantize": _before("numcodecs.quantize", digits=2, dtype="<f4"),
     "numcodecs.shuffle": _after("numcodecs.shuffle", elementsize=4),
@@ -110,7 +141,10 @@ OTHER_CODECS: Mapping[str, _Members] = {
 # --------------------------------------------------------------------------------------------------------------------
 # Data types
 
-_FIELDS = [{"name": "a", "data_type": "int16"}, {"name": "b", "data_type": "float32"}]
+_FIELDS = [
+    {"name": "a", "data_type": "int16"},
+    {"name": "b", "data_type": "float32"},
+]
 _TIME = {"unit": "s", "scale_factor": 1}
 
 DATA_TYPES: Mapping[str, Any] = {
@@ -133,10 +167,16 @@ DATA_TYPES: Mapping[str, Any] = {
 OTHER_DATA_TYPES: Mapping[str, Any] = {
     "binary": "binary",
     "float8_e4m3fn": "float8_e4m3fn",
-    "null_terminated_bytes": {"name": "null_terminated_bytes", "configuration": {"length_bytes": 3}},
+    "null_terminated_bytes": {
+        "name": "null_terminated_bytes",
+        "configuration": {"length_bytes": 3},
+    },
     "raw_bytes": {"name": "raw_bytes", "configuration": {"length_bytes": 3}},
     "variable_length_bytes": "variable_length_bytes",
-    "zarrs.optional": {"name": "zarrs.optional", "configuration": {"name": "int8", "configuration": {}}},
+    "zarrs.optional": {
+        "name": "zarrs.optional",
+        "configuration": {"name": "int8", "configuration": {}},
+    },
 }
 """Names outside the registry: zarr-python's, TensorStore's and zarrs'."""
 
@@ -144,14 +184,26 @@ OTHER_DATA_TYPES: Mapping[str, Any] = {
 # Grids and keys
 
 GRIDS = {
-    "rectilinear": {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": [[1, 2], [[2, 2], 1]]}},
+    "rectilinear": {
+        "name": "rectilinear",
+        "configuration": {
+            "kind": "inline",
+            "chunk_shapes": [[1, 2], [[2, 2], 1]],
+        },
+    },
     "regular": REGULAR,
-    "zarrs.regular_bounded": {"name": "zarrs.regular_bounded", "configuration": {"chunk_shape": [2, 4]}},
+    "zarrs.regular_bounded": {
+        "name": "zarrs.regular_bounded",
+        "configuration": {"chunk_shape": [2, 4]},
+    },
 }
 KEYS = {
     "default": DEFAULT,
     "v2": {"name": "v2", "configuration": {"separator": "."}},
-    "zarrs.default_suffix": {"name": "zarrs.default_suffix", "configuration": {"separator": "/", "suffix": ".b"}},
+    "zarrs.default_suffix": {
+        "name": "zarrs.default_suffix",
+        "configuration": {"separator": "/", "suffix": ".b"},
+    },
 }
 
 
@@ -162,55 +214,71 @@ def row(name: str, extension: str, **members: Any) -> tuple[str, str, str, str]:
         "fill_value": 1, "codecs": [LITTLE], **members,
     }  # fmt: skip
     if "fill_value" not in members:
-        document["fill_value"] = fill_value(document["data_type"])
+        document["fill_value"] = _fill_value(document["data_type"])
     store = MemoryStore()
     store.set("zarr.json", json.dumps(document).encode())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             array = cm.open_array(store, mode="r+")
-            values = sample(array.dtype)
+            values = _sample(array.dtype)
             array[...] = values
             found = array[...]
         except ChunkmillError as error:
-            return f"`{name}`", "no", "no", why(error)
-    assert found.dtype == array.dtype
-    assert repr(found.astype(object).tolist()) == repr(values.astype(object).tolist()), name
-    written = json.loads(ZarrV3().emit_array("", array.metadata)["zarr.json"])[extension]
-    names = names_in(written)
-    return f"`{name}`", "yes", "yes" if name in names or name == "r*" else f"as `{names[0]}`", note(name)
+            return f"`{name}`", "no", "no", _why(error)
+    same = repr(found.astype(object).tolist()) == repr(
+        values.astype(object).tolist()
+    )
+    if found.dtype != array.dtype or not same:
+        raise ValueError(f"{name} reads other values than it stored")
+    written = json.loads(ZarrV3().emit_array("", array.metadata)["zarr.json"])[
+        extension
+    ]
+    names = _names_in(written)
+    return (
+        f"`{name}`",
+        "yes",
+        "yes" if name in names or name == "r*" else f"as `{names[0]}`",
+        _needs(name),
+    )
 
 
-def names_in(written: Any) -> list[str]:
+def _names_in(written: Any) -> list[str]:
     items = written if isinstance(written, list) else [written]
     names = [item if isinstance(item, str) else item["name"] for item in items]
-    return [name for name in names if name != "bytes" or len(names) == 1] or names
+    return [
+        name for name in names if name != "bytes" or len(names) == 1
+    ] or names
 
 
 _NO_NUMBERS = "neither numpy nor ml_dtypes has such numbers"
 
 
-def why(error: ChunkmillError) -> str:
+def _why(error: ChunkmillError) -> str:
     hint = str(getattr(error, "hint", "") or "")
     is_complex = "'complex_float" in str(error)
     known = {
         "UnknownCodec": "no library that chunkmill uses decodes it",
-        "UnsupportedFeature": hint or (_NO_NUMBERS if is_complex else "not the registry's"),
+        "UnsupportedFeature": hint
+        or (_NO_NUMBERS if is_complex else "not the registry's"),
     }
     return f"`{type(error).__name__}`: {known[type(error).__name__]}"
 
 
-def note(name: str) -> str:
-    from chunkmill.model.dtypes import SMALL
-
+def _needs(name: str) -> str:
     if name in SMALL:
         return "needs `chunkmill[dtypes]`"
-    if name in {"zfp", "zarrs.zfp", "numcodecs.zfpy", "numcodecs.pcodec"} or name.endswith("/zfp"):
+    if name in {
+        "zfp",
+        "zarrs.zfp",
+        "numcodecs.zfpy",
+        "numcodecs.pcodec",
+    } or name.endswith("/zfp"):
         return "needs `chunkmill[codecs]`"
     return ""
 
 
-def fill_value(data_type: Any) -> Any:
+def _fill_value(data_type: Any) -> Any:
     name = data_type if isinstance(data_type, str) else data_type["name"]
     if name.startswith("complex"):
         return [1, 1]
@@ -219,38 +287,61 @@ def fill_value(data_type: Any) -> Any:
     return values.get(name, 1)
 
 
-def sample(dtype: np.dtype[Any]) -> Any:
-    numbers = 1 + np.arange(15).reshape(3, 5) % 2 * (dtype.name not in {"int2", "bool"})
+def _sample(dtype: np.dtype[Any]) -> Any:
+    numbers = 1 + np.arange(15).reshape(3, 5) % 2 * (
+        dtype.name not in {"int2", "bool"}
+    )
     if dtype.kind == "O":
         return numbers.astype("S3").astype(object)
-    return numbers.astype("S3").view(dtype) if dtype.type is np.void and dtype.names is None else numbers.astype(dtype)
+    return (
+        numbers.astype("S3").view(dtype)
+        if dtype.type is np.void and dtype.names is None
+        else numbers.astype(dtype)
+    )
 
 
 def sections() -> Iterator[tuple[str, list[tuple[str, str, str, str]]]]:
     """Yield each part of the table with its rows."""
 
     def types(values: Mapping[str, Any]) -> Mapping[str, _Members]:
-        return {name: {"data_type": value, "codecs": [serializer(value)]} for name, value in values.items()}
+        return {
+            name: {"data_type": value, "codecs": [_serializer(value)]}
+            for name, value in values.items()
+        }
 
     for title, extension, documents in (
         ("Codecs of the registry", "codecs", CODECS),
         ("Codecs under other names", "codecs", OTHER_CODECS),
         ("Data types of the registry", "data_type", types(DATA_TYPES)),
         ("Data types under other names", "data_type", types(OTHER_DATA_TYPES)),
-        ("Chunk grids", "chunk_grid", {name: {"chunk_grid": value} for name, value in GRIDS.items()}),
+        (
+            "Chunk grids",
+            "chunk_grid",
+            {name: {"chunk_grid": value} for name, value in GRIDS.items()},
+        ),
         (
             "Chunk key encodings",
             "chunk_key_encoding",
             {name: {"chunk_key_encoding": each} for name, each in KEYS.items()},
         ),
     ):
-        yield title, [row(name, extension, **members) for name, members in sorted(documents.items())]
+        yield (
+            title,
+            [
+                row(name, extension, **members)
+                for name, members in sorted(documents.items())
+            ],
+        )
 
 
-def serializer(data_type: Any) -> Any:
+def _serializer(data_type: Any) -> Any:
     if data_type == "string":
         return {"name": "vlen-utf8"}
-    return {"name": "vlen-bytes"} if data_type in ("bytes", "binary", "variable_length_bytes") else LITTLE
+    return (
+        {"name": "vlen-bytes"}
+        if data_type in ("bytes", "binary", "variable_length_bytes")
+        else LITTLE
+    )
 
 
 def table() -> str:
@@ -260,15 +351,24 @@ def table() -> str:
         alike: dict[tuple[str, ...], list[str]] = {}
         for name, *cells in rows:
             alike.setdefault(tuple(cells), []).append(name)
-        lines += [f"### {title}", "", "| name | read | written | what to know |", "| --- | --- | --- | --- |"]
         lines += [
-            f"| {' | '.join([', '.join(names), *cells])} |".replace("|  |", "| |") for cells, names in alike.items()
+            f"### {title}",
+            "",
+            "| name | read | written | what to know |",
+            "| --- | --- | --- | --- |",
+        ]
+        lines += [
+            f"| {' | '.join([', '.join(names), *cells])} |".replace(
+                "|  |", "| |"
+            )
+            for cells, names in alike.items()
         ]
         lines.append("")
     return "\n".join(lines).strip()
 
 
 def main() -> int:
+    """Write the table into its page."""
     text = DOCUMENT.read_text()
     head, tail = text[: text.index(BEGIN) + len(BEGIN)], text[text.index(END) :]
     DOCUMENT.write_text(f"{head}\n{table()}\n{tail}")
