@@ -75,11 +75,7 @@ def replace(source, store):
     cm.convert((source, "a"), (store, "b"), format="zarr3", overwrite=True)
 
 
-JOBS = {
-    "rechunk": (rechunk, MemoryStore),
-    "replace": (replace, MemoryStore),
-    "replace by deleting": (replace, DeletingStore),
-}
+JOBS = {"rechunk": (rechunk, MemoryStore), "replace": (replace, MemoryStore), "deletions": (replace, DeletingStore)}
 
 
 def interrupted(job, kind):

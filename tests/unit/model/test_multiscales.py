@@ -37,38 +37,25 @@ IMAGE_5 = Multiscale(AXES_5, LEVELS_5, "0.6", "brain", "mean")
 
 
 def test_n5_is_read_as_written():
-    units, size = (
-        ["s", "", "nm", "um", "um"],
-        {"dimensions": [0.25, 0.5, 0.04, 1.0, 2.0], "unit": "um"},
-    )  # the latter in the unit of x
+    units = ["s", "", "nm", "um", "um"]
+    size = {"dimensions": [0.25, 0.5, 0.04, 1.0, 2.0], "unit": "um"}  # in the unit of x
     places = {
         level.path: {"axes": [*"tczyx"], "units": units, "scale": [*level.scale], "translate": [*level.translation]}
         for level in LEVELS_5
     }
     factors = {"a": [1, 1, 1, 1, 1], "b": [4, 3, 2, 1, 1]}  # fastest axis first
     group, below = emit_n5_levels(IMAGE_5)
-    described = {
-        "multiscales": [
-            {"name": "brain", "datasets": [{"path": path, "transform": place} for path, place in places.items()]}
-        ],
-        "scales": [*factors.values()],
-    }
-    assert group == described | {
-        "pixelResolution": size,
-        "axes": [*"xyzct"],
-        "units": units[::-1],
-        "resolution": [0.25, 0.5, 40.0, 1.0, 2.0],
-    }
+    datasets = [{"path": path, "transform": place} for path, place in places.items()]
+    described = {"multiscales": [{"name": "brain", "datasets": datasets}], "scales": [*factors.values()]}
+    of_axes = {"axes": [*"xyzct"], "units": units[::-1], "resolution": [0.25, 0.5, 40.0, 1.0, 2.0]}
+    assert group == described | {"pixelResolution": size} | of_axes
     assert below == {
         path: {"downsamplingFactors": factors[path], "pixelResolution": size, "transform": places[path]}
         for path in "ab"
     }
     assert parse_multiscales(group, none) == (replace(IMAGE_5, version="cosem", method=None),)
-    assert emit_n5_levels(IMAGE)[0].keys() == {
-        "multiscales",
-        "scales",
-        "pixelResolution",
-    }  # one unit, of axes of space alone
+    of_one_unit = emit_n5_levels(IMAGE)[0]  # and of axes of space alone
+    assert of_one_unit.keys() == {"multiscales", "scales", "pixelResolution"}
 
 
 def test_ome_zarr_0_6_is_written_whole():
@@ -82,21 +69,12 @@ def test_ome_zarr_0_6_is_written_whole():
         {"path": path, "coordinateTransformations": [{"type": "sequence", "transformations": step, **end}]}
         for path, step, end in zip("ab", steps, ends, strict=True)
     ]
-    described = {
-        "coordinateSystems": [{"name": "physical", "axes": axes}],
-        "datasets": datasets,
-        "name": "brain",
-        "type": "mean",
-    }
-    assert emit_ome([IMAGE_5], "0.6", {"scene": {"a": 1}, "b": 2}) == {
-        "b": 2,
-        "ome": {"version": "0.6", "multiscales": [described], "scene": {"a": 1}},
-    }
+    image = {"coordinateSystems": [{"name": "physical", "axes": axes}], "datasets": datasets}
+    about = {"version": "0.6", "multiscales": [image | {"name": "brain", "type": "mean"}], "scene": {"a": 1}}
+    assert emit_ome([IMAGE_5], "0.6", {"scene": {"a": 1}, "b": 2}) == {"b": 2, "ome": about}
     for version in ("0.4", "0.5"):
-        with pytest.raises(
-            UnsupportedFeature,
-            match=f"OME-Zarr {version} does not support a scene, which places images in coordinate systems",
-        ):
+        said = f"OME-Zarr {version} does not support a scene, which places images in coordinate systems"
+        with pytest.raises(UnsupportedFeature, match=said):
             emit_ome([], version, {"scene": {}, "b": 2})
         assert emit_ome([], version, {"scene": {}, "b": 2}, allow=["coordinate_systems"]) == {"b": 2}
 
