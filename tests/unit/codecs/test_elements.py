@@ -56,9 +56,8 @@ OTHER_NAN = np.array([0x7FC00001], "u4").view("f4")[0]
     ("chunk", "fill", "expected"),
     [
         (np.zeros((3, 4)), None, True), (-np.zeros(3), 0.0, False), (np.full(3, OTHER_NAN), NAN, False),
-        (np.zeros((0, 2)), 1.0, True),
-        (np.full((6, 6), 7, "i2")[::2, ::3], 7, True), (np.array([1 + 2j, 1 + 3j]), 1 + 2j, False),
-        (np.array([b"ab", b"ac"]), b"ab", False),
+        (np.zeros((0, 2)), 1.0, True), (np.full((6, 6), 7, "i2")[::2, ::3], 7, True),
+        (np.array([1 + 2j, 1 + 3j]), 1 + 2j, False), (np.array([b"ab", b"ac"]), b"ab", False),
         (np.array([(1, 2.0)] * 3, POINT), np.array((1, 2.0), POINT)[()], True),
         (np.array([(1, 2.0), (1, 3.0)], POINT), np.array((1, 2.0), POINT)[()], False),
         (np.array(["a", "a"], np.dtypes.StringDType()), "a", True),

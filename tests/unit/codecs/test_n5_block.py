@@ -95,13 +95,10 @@ def test_chunks_longer_than_a_header_can_state() -> None:
 @cases(
     ("configuration", "reason"),
     [
-        ({}, "expected a list"),
-        ({"codecs": "bytes"}, "are 'bytes', expected a list"),
-        ({"codecs": [1]}, "got 1"),
-        ({"codecs": [{}]}, "got {}"),
-        ({"codecs": []}, "exactly one"),
+        ({}, "expected a list"), ({"codecs": "bytes"}, "are 'bytes', expected a list"), ({"codecs": [1]}, "got 1"),
+        ({"codecs": [{}]}, "got {}"), ({"codecs": []}, "exactly one"),
     ],
-)
+)  # fmt: skip
 def test_bad_configuration(configuration: dict, reason: str) -> None:
     with pytest.raises(MetadataError, match=reason):
         build_pipeline([NamedConfig("n5_block", configuration)], spec_of((3, 2)))

@@ -88,10 +88,9 @@ def test_objects_that_are_lists_stay_elements():
     [
         (b"[" * 100_000, "recursion"), (b"[" * 100_000 + b"]" * 100_000, "recursion"),
         (b"{}", "a list that ends with a dtype"), (b"[]", "a list that ends"), (b"[[2]]", "a list that ends"),
-        (b'[1,2,"|O","ab"]', "a list that"),
-        (b'["|O",[2]]', "0 values, expected 2"), (b'[1,2,3,"|O",[2]]', "3 values, expected 2"),
-        (b'[1,2,"|O",[3]]', "of shape .3., expected .2."), (b'[1,2,"|O",[1000000000000]]', "shape"),
-        (b'[1,2,"|O",[2.0]]', "shape .2.0"),
+        (b'[1,2,"|O","ab"]', "a list that"), (b'["|O",[2]]', "0 values, expected 2"),
+        (b'[1,2,3,"|O",[2]]', "3 values, expected 2"), (b'[1,2,"|O",[3]]', "of shape .3., expected .2."),
+        (b'[1,2,"|O",[1000000000000]]', "shape"), (b'[1,2,"|O",[2.0]]', "shape .2.0"),
         (b'[1,2,"|O",[2,-1,-1]]', "not nested as .2, -1, -1. says"), (b'[["a","b"],"|O",[2,1]]', "not nested"),
         (b'["a","b","|O",[2,1]]', "not nested"), (b"\xff", "invalid start"), (b"", "Expecting"),
     ],

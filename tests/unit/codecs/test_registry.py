@@ -58,9 +58,8 @@ TURN, FLAT = codec("transpose", order=[1, 0]), codec("reshape", shape=[[0, 1], [
         ("blosc", "V256", [ONE_BYTE, blosc(typesize=1)]), ("blosc", "V255", [ONE_BYTE, blosc(typesize=255)]),
         # more than blosc takes
         ("bytes", ">i4", [BIG]), ([numcodecs.Delta("i4", "u1"), "bytes"], "i4", [delta("|u1"), ONE_BYTE]),
-        ([codec("gzip", level=9)], "i4", [LITTLE, codec("gzip", level=9)]),
-        ([BIG], "i4", [BIG]), ([TURN, "zstd"], "i4", [TURN, LITTLE, FAST_ZSTD]),
-        ([FLAT, TURN], "i4", [FLAT, TURN, LITTLE]),
+        ([codec("gzip", level=9)], "i4", [LITTLE, codec("gzip", level=9)]), ([BIG], "i4", [BIG]),
+        ([TURN, "zstd"], "i4", [TURN, LITTLE, FAST_ZSTD]), ([FLAT, TURN], "i4", [FLAT, TURN, LITTLE]),
         (numcodecs.Blosc("zstd", 3, -1), "u1", [ONE_BYTE, blosc("zstd", 3, "bitshuffle", 1)]),
         ({"id": "zlib", "level": 3}, "i4", [LITTLE, codec("numcodecs.zlib", level=3)]),
         ([numcodecs.Delta("i4", "i2"), numcodecs.Blosc()], "i4", [delta("<i2"), LITTLE, blosc(typesize=2)]),

@@ -58,7 +58,7 @@ COMPRESSIONS = [
     ("gzip", {"level": True}, {"level": 6, "useZlib": False}),
     ("gzip", {"level": 1, "useZlib": True}, {"level": 1, "useZlib": True}),
     ("bzip2", {}, {"blockSize": 9}), ("xz", {"preset": 3}, {"preset": 3}),
-    ("lz4", {"blockSize": 6}, {"blockSize": 65536}), # a level, of z5
+    ("lz4", {"blockSize": 6}, {"blockSize": 65536}),  # a level, of z5
     ("lz4", {"acceleration": 1, "id": "lz4"}, {"blockSize": 65536}), ("blosc", {"shuffle": -2}, BLOSC),
     ("blosc", {"shuffle": -1}, BLOSC),
     ("zstd", {"level": 1, "id": "zstd", "checksum": True}, {"level": 1}), ("blosc", {"cname": "lz4"}, BLOSC),
@@ -78,9 +78,8 @@ def test_every_parameter_of_compressions_is_written_and_no_other(kind: str, give
     ("kind", "name", "default", "least", "most"),
     [
         ("gzip", "level", 6, 0, 9), ("bzip2", "blockSize", 9, 1, 9), ("xz", "preset", 6, 0, 9),
-        ("zstd", "level", 3, -(1 << 17), 22),
-        ("lz4", "blockSize", 1 << 16, 64, 1 << 25), ("blosc", "clevel", 5, 0, 9), ("blosc", "shuffle", 1, 0, 2),
-        ("blosc", "blocksize", 0, 0, (1 << 31) - 1),
+        ("zstd", "level", 3, -(1 << 17), 22), ("lz4", "blockSize", 1 << 16, 64, 1 << 25), ("blosc", "clevel", 5, 0, 9),
+        ("blosc", "shuffle", 1, 0, 2), ("blosc", "blocksize", 0, 0, (1 << 31) - 1),
     ],
 )  # fmt: skip
 def test_parameters_that_cannot_be_are_n5_s_defaults(kind: str, name: str, default: int, least: int, most: int) -> None:
@@ -92,13 +91,12 @@ def test_parameters_that_cannot_be_are_n5_s_defaults(kind: str, name: str, defau
     ("words", "changes"),
     [
         ("got [4, 2147483648, 2], expected at most 2147483647", {"blockSize": [4, 1 << 31, 2]}),
-        ("type: got 'nothing'", {"compression": {}}),
-        ("dimensions: got [7, 5.0, 3]", {"dimensions": [7, 5.0, 3]}), ("compression: got None", {"compression": None}),
-        ("dataType: got 'nothing'", {"dataType": ...}), ("blockSize: got 'nothing'", {"blockSize": ...}),
-        ("'lzma'", {"compression": {"type": "lzma"}}),
+        ("type: got 'nothing'", {"compression": {}}), ("dimensions: got [7, 5.0, 3]", {"dimensions": [7, 5.0, 3]}),
+        ("compression: got None", {"compression": None}), ("dataType: got 'nothing'", {"dataType": ...}),
+        ("blockSize: got 'nothing'", {"blockSize": ...}), ("'lzma'", {"compression": {"type": "lzma"}}),
         ("dataType: got 'int3', expected one of int8", {"dataType": "int3"}),
-        ("support dataType 'string'", {"dataType": "string"}),
-        ("0 dimensions", {"dimensions": [], "blockSize": []}), ("isLabelMultiset", {"isLabelMultiset": True}),
+        ("support dataType 'string'", {"dataType": "string"}), ("0 dimensions", {"dimensions": [], "blockSize": []}),
+        ("isLabelMultiset", {"isLabelMultiset": True}),
     ],
 )  # fmt: skip
 def test_wrong_documents(words: str, changes: dict[str, Any]) -> None:

@@ -28,9 +28,8 @@ V2 = [
     ("NaN", "f4", from_bits(0x7FC00000, "f4")),
     (math.nan, "f2", from_bits(0x7E00, "f2")),  # a bare token
     ("-Infinity", "f2", np.float16(-np.inf)), ([1.5, "NaN"], "c8", np.array([1.5, np.nan], "f4").view("c8")[0]),
-    (0, "c16", np.complex128(0)),
-    (-(2**63), "M8[ns]", np.datetime64("NaT", "ns")), ("NaT", "m8[10ms]", np.timedelta64("NaT", "ms")),
-    (7, "M8[25us]", np.array(7, "i8").view("M8[25us]")[()]),
+    (0, "c16", np.complex128(0)), (-(2**63), "M8[ns]", np.datetime64("NaT", "ns")),
+    ("NaT", "m8[10ms]", np.timedelta64("NaT", "ms")), (7, "M8[25us]", np.array(7, "i8").view("M8[25us]")[()]),
     ("IA==", "S6", np.array(b" ", "S6")[()]),  # shorter: kerchunk
     ("", "S6", np.array(b"", "S6")[()]), (0, "S6", np.array(b"", "S6")[()]), ("né", "U4", np.array("né", "U4")[()]),
     (0, "U4", np.array("", "U4")[()]),
@@ -103,7 +102,7 @@ V3 = [
     ("0xfff8000000000abc", "f8", from_bits(0xFFF8000000000ABC, "f8")), ("0x7E01", "f2", from_bits(0x7E01, "f2")),
     (["0x7fc12345", "-Infinity"], "c8", np.array([0x7FC12345, 0xFF800000], "u4").view("c8")[0]),
     ("NaT", "M8[s]", np.datetime64("NaT", "s")), ([1, 2, 255], "V3", np.void(b"\x01\x02\xff")),
-    ("AQL/", "V3", np.void(b"\x01\x02\xff")), # raw_bytes
+    ("AQL/", "V3", np.void(b"\x01\x02\xff")),  # raw_bytes
     ("cQ==", "S3", np.array(b"q", "S3")[()]), ("né", "U2", np.array("né", "U2")[()]), ("", STRING, ""),
     ([0, 255], object, b"\x00\xff"), ("AP8=", object, b"\x00\xff"),
 ]  # fmt: skip

@@ -92,9 +92,8 @@ def test_a_report(source, tmp_path):
     assert isinstance(report, ReferencesReport)
     assert {**report.to_dict(), "seconds": 0} == {
         "source": f"file://{source}/a", "target": f"file://{tmp_path}/set.parq", "kind": "parquet",
-        "node_format": "zarr2",
-        "n_arrays": 1, "n_references": 3, "n_inline": 0, "n_absent": 1, "bytes_referenced": 24, "bytes_inline": 0,
-        "n_tasks": 2, "n_requests": 4, "bytes_read": 72, "seconds": 0,
+        "node_format": "zarr2", "n_arrays": 1, "n_references": 3, "n_inline": 0, "n_absent": 1, "bytes_referenced": 24,
+        "bytes_inline": 0, "n_tasks": 2, "n_requests": 4, "bytes_read": 72, "seconds": 0,
     }  # fmt: skip
     assert "3 chunks, 24 B" in str(report)
 

@@ -81,16 +81,13 @@ def test_bad_values_are_refused_by_name(value, many):
 
 BAD_DOCUMENTS = [
     ("in UTF-8", b""), ("in UTF-8", b"{"), ("in UTF-8", b'{"x/0": ["u"]} {}'), ("in UTF-8", b"\xff\xfe"),
-    ("in UTF-8", b'{"x": "\xff"}'),
-    ("in UTF-8", b"[" * 100_000), ("in UTF-8", b'{"x": ' * 100_000), ("document: got []", b"[]"),
-    ("document: got 'x'", b'"x"'),
-    ("version: got 2", b'{"version": 2, "refs": {}}'), ("version: got '1'", b'{"version": "1", "refs": {}}'),
-    ("version: got True", b'{"version": true, "refs": {}}'), ("refs: got []", b'{"version": 1, "refs": []}'),
-    ("templates: got []", b'{"version": 1, "templates": []}'),
-    ("templates['u']: got 5", b'{"version": 1, "templates": {"u": 5}}'),
-    ("gen: got {}", b'{"version": 1, "gen": {}}'), ("gen: got [5]", b'{"version": 1, "gen": [5]}'),
-    ("'..' segments", b'{"../outside": "x"}'), ("'..' segments", b'{"x/../../0": ["u"]}'),
-    ("'..' segments", b'{"": "x"}'),
+    ("in UTF-8", b'{"x": "\xff"}'), ("in UTF-8", b"[" * 100_000), ("in UTF-8", b'{"x": ' * 100_000),
+    ("document: got []", b"[]"), ("document: got 'x'", b'"x"'), ("version: got 2", b'{"version": 2, "refs": {}}'),
+    ("version: got '1'", b'{"version": "1", "refs": {}}'), ("version: got True", b'{"version": true, "refs": {}}'),
+    ("refs: got []", b'{"version": 1, "refs": []}'), ("templates: got []", b'{"version": 1, "templates": []}'),
+    ("templates['u']: got 5", b'{"version": 1, "templates": {"u": 5}}'), ("gen: got {}", b'{"version": 1, "gen": {}}'),
+    ("gen: got [5]", b'{"version": 1, "gen": [5]}'), ("'..' segments", b'{"../outside": "x"}'),
+    ("'..' segments", b'{"x/../../0": ["u"]}'), ("'..' segments", b'{"": "x"}'),
 ]  # fmt: skip
 
 

@@ -130,9 +130,8 @@ def test_damaged_files_are_errors_and_not_absent_chunks(words, value):
 
 BAD_ROOTS = [
     ("got 'nothing'", None), ("got 'list'", b"[]"), ("record_size: got None", b'{"metadata": {}}'),
-    ("in UTF-8", b"nope"),
-    ("record_size: got '10'", b'{"metadata": {}, "record_size": "10"}'), ("metadata: got None", b'{"record_size": 10}'),
-    ("record_size: got 0", b'{"metadata": {}, "record_size": 0}'),
+    ("in UTF-8", b"nope"), ("record_size: got '10'", b'{"metadata": {}, "record_size": "10"}'),
+    ("metadata: got None", b'{"record_size": 10}'), ("record_size: got 0", b'{"metadata": {}, "record_size": 0}'),
     ("an object or its text", b'{"metadata": {"x/.zarray": 5}, "record_size": 10}'),
     ("'.' and '..' segments", b'{"metadata": {"../.zarray": {}}, "record_size": 10}'),
 ]  # fmt: skip
