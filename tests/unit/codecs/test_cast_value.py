@@ -33,11 +33,8 @@ TestScalarMap = fixed(
     [(np.array([1.0, np.nan, np.inf]), "0100 ffff f401")],
 )
 TestSame = fixed([cast_value("float64"), LITTLE], [np.array([1.5, np.nan, -0.0]), np.array(7, "f4")])
-TestWrapped = fixed(
-    [cast_value("uint32", out_of_range="wrap"), LITTLE],
-    [np.array([-1, 5], "i4"), np.array(-(2**31), "i4")],
-    "ffffffff 05000000",
-)
+WRAPPED = [np.array([-1, 5], "i4"), np.array(-(2**31), "i4")]
+TestWrapped = fixed([cast_value("uint32", out_of_range="wrap"), LITTLE], WRAPPED, "ffffffff 05000000")
 TestSmall = fixed([cast_value("bfloat16"), LITTLE], [np.array([1.5, -2.0])], "c03f 00c0", package="ml_dtypes")
 
 
@@ -156,11 +153,9 @@ def test_what_a_small_float_has_not_is_refused(name, value):
 
 
 def test_the_fill_value_is_cast_and_must_come_back():
-    pipeline = pipeline_of(
-        [cast_value("uint8", scalar_map={"encode": [["NaN", 0]], "decode": [[0, "NaN"]]}), "bytes"],
-        ChunkSpec((1,), np.dtype("f8"), np.float64("nan")),
-    )
-    assert pipeline.filters[0].spec_after(ChunkSpec((1,), np.dtype("f8"), np.float64("nan"))).fill_value == 0
+    spec, scalars = ChunkSpec((1,), np.dtype("f8"), np.float64("nan")), {"encode": [["NaN", 0]], "decode": [[0, "NaN"]]}
+    pipeline = pipeline_of([cast_value("uint8", scalar_map=scalars), "bytes"], spec)
+    assert pipeline.filters[0].spec_after(spec).fill_value == 0
     with pytest.raises(MetadataError, match=r"fill value 0\.5 becomes 0"):
         pipeline_of([cast_value("uint8"), "bytes"], ChunkSpec((1,), np.dtype("f8"), np.float64(0.5)))
 

@@ -39,12 +39,9 @@ TestEnd = contract(
     ],
     frozen=[(SPARSE, "01020304" + entry(0, 4) + NO), (np.zeros((2, 4), "u1"), NO + NO)],
 )  # fmt: skip
-TestStart = contract(
-    [sharding([2, 2], index_codecs=[BIG], index_location="start")],
-    TestEnd.arrays,
-    [(SPARSE, struct.pack(">QQ", 32, 4).hex() + NO + "01020304")],
-    detects=False,
-)
+AT_START = [sharding([2, 2], index_codecs=[BIG], index_location="start")]
+FROZEN = [(SPARSE, struct.pack(">QQ", 32, 4).hex() + NO + "01020304")]
+TestStart = contract(AT_START, TestEnd.arrays, FROZEN, detects=False)
 
 
 TURNED = codec("transpose", order=[2, 0, 1])

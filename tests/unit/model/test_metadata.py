@@ -108,9 +108,8 @@ def test_a_conversion_of_shards_behind_a_transpose_that_is_spelt_f():
 def test_inner_chunks_of_shards_of_several_lengths():
     sharding = NamedConfig("sharding_indexed", {"chunk_shape": [2, 3], "codecs": []})
     grid = ChunkGrid((RegularAxis(10, 6), RunsAxis(14, ((4, 2), (6, 1)))))
-    metadata = ArrayMetadata(
-        np.dtype("u1"), grid, ChunkKeyEncoding("", ".", "0"), (NamedConfig("transpose", {"order": [1, 0]}), sharding), 0
-    )
+    codecs = NamedConfig("transpose", {"order": [1, 0]}), sharding
+    metadata = ArrayMetadata(np.dtype("u1"), grid, ChunkKeyEncoding("", ".", "0"), codecs, 0)
     assert inner_grid(metadata) == ChunkGrid((RegularAxis(10, 3), RunsAxis(14, ((2, 4), (2, 3)))))
     assert inner_grid(replace(metadata, codecs=(NamedConfig("bytes"),))) is grid
 
