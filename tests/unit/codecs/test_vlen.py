@@ -29,8 +29,8 @@ TestUtf8 = contract(
     ],
     frozen=[(np.array(WORDS, STRING), WORDS_HEX), (np.array(WORDS, object), WORDS_HEX)],
 )  # fmt: skip
-BYTES = [objects([b"", b"a\0"]), objects([b"\xff" * 300]), objects([])]
-TestBytes = contract(["vlen-bytes"], BYTES, [(BYTES[0], "02000000 00000000 02000000 6100")])
+FROZEN_BYTES = [(objects([b"", b"a\0"]), "02000000 00000000 02000000 6100")]
+TestBytes = contract(["vlen-bytes"], [objects([b"", b"a\0", b"\xff" * 300]), objects([])], FROZEN_BYTES)
 TestArray = contract(
     [{"name": "numcodecs.vlen-array", "configuration": {"dtype": "<i2"}}],
     [objects([np.array([1, 2], "i2"), np.array([], "i2")]), objects([])],
