@@ -113,6 +113,7 @@ def test_a_sync_that_fails_is_an_error(store, tmp_path, monkeypatch):
 
 
 @NEEDS_NEW_NAMES
+@NEEDS_FLOCK
 @pytest.mark.parametrize("fsync", [True, False])
 def test_what_is_synced_outlives_a_crash(tmp_path, monkeypatch, fsync):
     """Values before they are renamed, then each folder whose names changed; without the setting what is compared."""
