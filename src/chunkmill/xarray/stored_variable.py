@@ -343,8 +343,8 @@ def _decoding(name: str, stored: Variable, kind: str, said: Mapping[Any, Any], u
 
 def _plain(key: str, value: Any) -> Any:
     """Return an attribute as Python's value, of one element as a scalar; none equals NaN."""
-    if key == "calendar":
-        return {None: "standard", "gregorian": "standard"}.get(value, value)
+    if key == "calendar" and str(value) in {"None", "gregorian"}:
+        return "standard"
     plain = value.item() if np.size(value) == 1 and isinstance(value, (np.ndarray, np.generic)) else value
     return None if isinstance(plain, float) and math.isnan(plain) else plain
 
