@@ -8,6 +8,9 @@ import pytest
 import xarray as xr
 from packaging.version import Version
 
+from chunkmill.errors import DatasetError
+from chunkmill.xarray.write import write_dataset
+
 LAYOUTS = {name: {"format": name} for name in ("zarr2", "zarr3", "zarr3-draft", "n5")}
 
 
@@ -23,6 +26,12 @@ def read(url, **kwargs):
 
 def read_by_xarray(url, **kwargs):
     return xr.open_dataset(url, engine="zarr", **kwargs)
+
+
+def refused(match, *args, error=DatasetError, **options):
+    """`write_dataset` with these arguments is an error that says this."""
+    with pytest.raises(error, match=match):
+        write_dataset(*args, **options)
 
 
 def series(n=5, start="2000-01-01", **encoding):
