@@ -7,6 +7,7 @@ import numcodecs
 import numpy as np
 import pytest
 from distributed.core import error_message
+from support.arrays import filled
 from support.cases import cases
 from support.recording import FailingStore
 
@@ -15,12 +16,6 @@ from chunkmill.errors import ChunkError, NodeNotFound, StoreError
 from chunkmill.nodes.array import Array
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
-
-BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
-
-
-def code(name, **configuration):
-    return [BYTES, {"name": name, "configuration": configuration}]
 
 
 def flip(at):
@@ -38,10 +33,6 @@ def cut(n):
     return lambda value: value[:-n]
 
 
-def longer(value):
-    return value + b"\0\0\0\0"
-
-
 CAUSES = {
     "gzip, no such stream": "gzip", "gzip, cut": "ended|truncated|incomplete|unexpected end|end-of-stream",
     "crc32c": "[0-9a-f]{6}", "bytes, short": "31 bytes, expected 32", "n5, raw and short": "30 bytes, expected 32",
@@ -52,12 +43,12 @@ CAUSES = {
 # what is wrong with the chunk -> format, codecs and other options, what happens to its bytes, the step that must be named
 BROKEN = {
     "bytes, short": ("zarr3", {"codecs": "raw"}, cut(1), "bytes"),
-    "bytes, long": ("zarr2", {"codecs": "raw"}, longer, "bytes"),
+    "bytes, long": ("zarr2", {"codecs": "raw"}, lambda v: v + bytes(4), "bytes"),
     "gzip, cut": ("zarr3", {"codecs": "gzip"}, cut(9), "gzip"),
     "gzip, no such stream": ("zarr3-draft", {"codecs": "gzip"}, lambda _: b"not gzip", "gzip"),
     "zstd, cut": ("zarr3", {"codecs": "zstd"}, cut(4), "zstd"),
     "blosc, cut": ("zarr3", {"codecs": "blosc"}, cut(4), "blosc"),
-    "crc32c": ("zarr3", {"codecs": code("crc32c")}, flip(3), "crc32c"),
+    "crc32c": ("zarr3", {"codecs": ["crc32c"]}, flip(3), "crc32c"),
     "zlib": ("zarr2", {"codecs": numcodecs.Zlib(1)}, flip(-1), "numcodecs.zlib"),
     "lz4": ("zarr2", {"codecs": numcodecs.LZ4()}, lambda v: b"\xff\xff\xff\x7f" + v[4:], "numcodecs.lz4"),
     "vlen-utf8": ("zarr3", {"dtype": str, "codecs": [{"name": "vlen-utf8"}]}, cut(1), "vlen-utf8"),
@@ -71,13 +62,15 @@ BROKEN = {
 }  # fmt: skip
 
 
+VALUES = np.arange(1, 65).reshape(8, 8)
+
+
 def broken(store, name, path="a/b"):
     """Write an array, break the chunk that is last in both axes, and return the array, its key, its coords and the step."""
     fmt, options, change, step = BROKEN[name]
     options = {"dtype": "i4", "chunks": (2, 4)} | options
-    array = cm.create_array(store, path, shape=(8, 8), format=fmt, **options)
-    values = np.arange(1, 65).reshape(8, 8)
-    array[...] = values.astype(str) if array.dtype.kind == "T" else values
+    values = VALUES.astype(str) if options["dtype"] is str else VALUES
+    array = filled(values, store, path, format=fmt, **options)
     coords = (1, 1) if array.shards else (3, 1)
     key = array.write_layout.locator.key(coords)
     array.store.set(key, change(array.store.get(key)))
@@ -119,20 +112,15 @@ def test_wherever_it_is_met_it_says_all(name):
     check(pickle.loads(pickle.dumps(caught.value)), array, key, *where)
     assert array.store.get(key) == before
     assert array[0, 0] in {1, "1"}  # the other chunks are well
-    values = np.arange(1, 65).reshape(8, 8)
-    array[4:, 4:] = values[4:, 4:].astype(str) if array.dtype.kind == "T" else values[4:, 4:]
-    np.testing.assert_array_equal(np.asarray(array[...]).astype(int), values)
+    array[4:, 4:] = VALUES[4:, 4:].astype(str) if array.dtype.kind == "T" else VALUES[4:, 4:]
+    np.testing.assert_array_equal(np.asarray(array[...]).astype(int), VALUES)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Stores that fail
 
 
-def filled(below, **options):
-    options = {"shape": (8, 8), "dtype": "i4", "chunks": (2, 4), "codecs": "raw"} | options
-    array = cm.create_array(below, "a", **options)
-    array[...] = np.arange(1, 65).reshape(8, 8)
-    return array
+RAW = {"dtype": "i4", "chunks": (2, 4), "codecs": "raw"}
 
 
 READS = [
@@ -144,7 +132,7 @@ READS = [
 @cases("options", [{}, {"shards": (4, 4)}])
 def test_get(options):
     below = MemoryStore()
-    filled(below, **options)
+    filled(VALUES, below, "a", **RAW | options)
     stored = cm.open_array(below, "a").stored
     array = Array(stored.with_store(FailingStore(below, 1, ("get",), reason="the wire is cut")))
     for read in READS:
@@ -156,10 +144,8 @@ def test_get(options):
         assert error.key == array.write_layout.locator.key(error.coords) or array.shards
         assert isinstance(error.__cause__, StoreError)
         assert error.__cause__.errno is not None
-    with pytest.raises(ChunkError) as caught:
-        Array(stored.with_store(FailingStore(below, 2, ("get",))))[
-            1:7, 1:3
-        ]  # the second of those that are asked for at once
+    with pytest.raises(ChunkError) as caught:  # the second of those that are asked for at once
+        Array(stored.with_store(FailingStore(below, 2, ("get",))))[1:7, 1:3]
     assert (caught.value.step, caught.value.key) == ("get", "a/c/1/0")
 
 
@@ -176,7 +162,7 @@ WRITES = {
 def test_set(how):
     write, method, step = WRITES[how]
     below = MemoryStore()
-    array = filled(below)
+    array = filled(VALUES, below, "a", **RAW)
     array = Array(array.stored.with_store(FailingStore(below, 1, (method,), reason="disk full")))
     with pytest.raises(ChunkError, match="disk full") as caught:
         write(array)
@@ -189,7 +175,7 @@ def test_set(how):
 def test_documents():
     """A store that fails under a document is a `StoreError` that names the key, not a missing node."""
     below = MemoryStore()
-    filled(below)
+    filled(VALUES, below, "a", **RAW)
     with pytest.raises(StoreError, match=r"zarr\.json") as caught:
         cm.open(FailingStore(below, 1, ("get",)), "a")
     assert not isinstance(caught.value, NodeNotFound)
@@ -199,7 +185,7 @@ def test_documents():
 
 def test_present_but_unreadable_is_not_absent(tmp_path):
     """A link to itself is there, and cannot be read: no fill value."""
-    array = filled(LocalStore(tmp_path))
+    array = filled(VALUES, LocalStore(tmp_path), "a", **RAW)
     chunk = tmp_path / "a" / "c" / "0" / "0"
     chunk.unlink()
     chunk.symlink_to(chunk)

@@ -4,6 +4,7 @@ import pickle
 
 import dask
 import numpy as np
+from support.arrays import filled
 from support.cases import cases
 
 from chunkmill.array.chunk_io import read_chunk
@@ -24,9 +25,7 @@ REGIONS = [(slice(4, 16), slice(3, 9)), (slice(1, 17), slice(2, 13)), (slice(5, 
 @cases("region", REGIONS)
 def test_a_region_is_read_as_an_array_of_its_own(layout, region):
     values = np.arange(1, 17 * 13 + 1, dtype="u2").reshape(17, 13)
-    array = create_array(MemoryStore(), shape=values.shape, dtype="u2", **LAYOUTS[layout])
-    array[...] = values
-    part = array.stored.crop(region)
+    part = filled(values, **LAYOUTS[layout]).stored.crop(region)
     assert np.array_equal(Array(part)[...], values[region])
     assert part.shape == values[region].shape
     for each in (part.read_layout, part.write_layout):
@@ -63,8 +62,7 @@ def test_runs_are_kept_from_the_region_on():
 
 
 def test_a_region_travels_and_has_a_token_of_its_own():
-    array = create_array(MemoryStore(), shape=(9, 4), dtype="i4", chunks=(4, 4))
-    array[...] = np.arange(36).reshape(9, 4)
+    array = filled(np.arange(36).reshape(9, 4), chunks=(4, 4))
     region = (slice(3, 8), slice(0, 4))
     part = array.stored.crop(region)
     again = pickle.loads(pickle.dumps(part))

@@ -6,6 +6,7 @@ import time
 import dask.array as da
 import numpy as np
 import pytest
+from support.arrays import filled
 from support.recording import FarStore
 
 import chunkmill as cm
@@ -82,8 +83,7 @@ def test_one_that_fails(source, case):
 
 def test_blocks_of_many_keys():
     far = far_store()
-    a = cm.create_array(far, shape=VALUES.shape, dtype="i4", chunks=(1, 40))
-    a[...] = VALUES
+    a = filled(VALUES, far, chunks=(1, 40))
     assert 1 < far.most_at_once <= 16
     np.testing.assert_array_equal(a[...], VALUES)
     far.most_at_once = 0

@@ -1,18 +1,19 @@
 """Every kind of Dask array is taken and given: of dask.array, and of dask-array, whose expressions are cut."""
 
-import os
 import pickle
-import subprocess
 import sys
-import tracemalloc
+from subprocess import CalledProcessError
 
 import dask
 import numpy as np
 import pytest
 import xarray as xr
 from dask.array import core
+from support.arrays import filled
 from support.cases import cases
+from support.memory import peak_below
 from support.recording import FarStore
+from support.scripts import run_script
 
 import chunkmill as cm
 from chunkmill.dask_arrays.kinds import as_kind, check_kind, is_dask_array, kind_of, lowered_together
@@ -88,7 +89,7 @@ def test_a_dataset_and_a_tree_of_each_kind_are_written(x, registered, tmp_path):
 @pytest.mark.parametrize("writer", ["store", "dataset", "tree"])
 def test_what_several_arrays_share_is_read_once(kind, registered, writer):
     source = FarStore()
-    cm.create_array(source.below, "a", shape=(24, 20), dtype="f8", chunks=(6, 5))[...] = VALUES
+    filled(VALUES, source.below, "a", chunks=(6, 5))
     x = cm.from_store(source, "a", chunked_array_type=kind)
     arrays = {"u": x + 1, "v": x * 2}
     target = MemoryStore()
@@ -122,8 +123,7 @@ def test_each_kind_is_compared_with_what_is_stored(x, chunks):
 
 
 def test_what_is_read_is_found_in_each_kind(xp, kind, tmp_path):
-    a = cm.create_array(tmp_path / "a.zarr", shape=(24, 20), dtype="f8", chunks=(6, 5))
-    a[...] = VALUES
+    a = filled(VALUES, tmp_path / "a.zarr", chunks=(6, 5))
     for source in (xp.from_array(a, chunks=(6, 5)), a.to_dask(chunked_array_type=kind)):
         with pytest.raises(JobError, match="would delete"):
             cm.to_store(source + 1, a.url, mode="w")
@@ -134,9 +134,8 @@ def test_what_is_read_is_found_in_each_kind(xp, kind, tmp_path):
 
 
 def test_what_parts_and_reductions_read_is_found(kind, tmp_path):
-    a = cm.create_array(tmp_path / "a.zarr", shape=(24, 24), dtype="f8", chunks=(6, 6))
     values = np.arange(24 * 24.0).reshape(24, 24)
-    a[...] = values
+    a = filled(values, tmp_path / "a.zarr", chunks=(6, 6))
     x = a.to_dask(chunked_array_type=kind)
     sources = [x.T, x[8][None] + x * 0, x[:, 8][:, None] + x * 0, x - x.mean(), x.sum(axis=0) + x * 0]
     for source in (*sources, x.map_overlap(lambda block: block, depth=1)):
@@ -145,9 +144,6 @@ def test_what_parts_and_reductions_read_is_found(kind, tmp_path):
         ):
             cm.to_store(source, a)
     np.testing.assert_array_equal(a[...], values)
-
-
-MIB = 1 << 20
 
 
 def large(xp):
@@ -191,31 +187,22 @@ def empty(where, n):
 )
 def test_no_whole_variable_is_in_the_client(xp, registered, name, tmp_path):
     x, write = large(xp), GATHERED_BY_NONE[name]
-    with dask.config.set(scheduler="threads", num_workers=2):
-        tracemalloc.start()
-        try:
-            write(x, tmp_path / "a.zarr")
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-    assert peak < 20 * MIB, f"{peak / MIB:.0f} MiB of 64"
+    with dask.config.set(scheduler="threads", num_workers=2), peak_below(20 << 20):
+        write(x, tmp_path / "a.zarr")
     stored = [each for each in walk(cm.open(tmp_path / "a.zarr").stored) if getattr(each, "ndim", 0) == 2]
     assert stored
     assert all((cm.open_array(tmp_path / "a.zarr", each.path)[-100:] == 2).all() for each in stored)
 
 
 def test_query_planning_of_dask_array_is_refused():
-    environment = {**os.environ, "DASK_ARRAY__QUERY_PLANNING": "True"}
-    command = [sys.executable, "-c", "import chunkmill.dask_arrays.kinds"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert "ImportError: chunkmill reads and writes with dask.array as it is" in done.stderr
+    with pytest.raises(CalledProcessError) as caught:
+        run_script("import chunkmill.dask_arrays.kinds", DASK_ARRAY__QUERY_PLANNING="True")
+    assert "ImportError: chunkmill reads and writes with dask.array as it is" in caught.value.stderr
 
 
 @pytest.fixture
 def array(tmp_path):
-    a = cm.create_array(tmp_path / "source.zarr", shape=(24, 20), dtype="f8", chunks=(6, 5))
-    a[...] = VALUES
-    return a
+    return filled(VALUES, tmp_path / "source.zarr", chunks=(6, 5))
 
 
 def test_a_stored_array_is_given_as_each_kind(array, xp, kind):
@@ -281,10 +268,7 @@ def test_transposes_parts_and_larger_blocks_go_below_the_store(array, kind):
 def far_array():
     far = FarStore()
     values = np.arange(24 * 40 * 4).reshape(24, 40, 4)
-    a = cm.create_array(
-        far.below, "v", shape=values.shape, dtype=values.dtype, chunks=(4, 4, 2), dimension_names=list("zyx")
-    )
-    a[...] = values
+    filled(values, far.below, "v", chunks=(4, 4, 2), dimension_names=list("zyx"))
     return far, values
 
 

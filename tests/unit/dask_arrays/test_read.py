@@ -11,6 +11,7 @@ import pytest
 from dask._task_spec import Task
 from dask.graph_manipulation import bind, clone
 from dask.utils import SerializableLock
+from support.arrays import filled
 from support.cases import cases
 from support.recording import FarStore, RecordingStore
 
@@ -23,18 +24,13 @@ from chunkmill.errors import ChunkError, RegionError
 from chunkmill.stores.memory import MemoryStore
 
 
-def stored(shape=(10, 6), chunks=(4, 3), **kwargs):
-    array = cm.create_array(MemoryStore(), "a", shape=shape, dtype="i4", chunks=chunks, **kwargs)
-    array[...] = np.arange(np.prod(shape)).reshape(shape)
-    return array
-
-
 @cases(
     ("chunks", "expected"),
     [((5, -1), ((5, 5), (6,))), (-1, ((10,), (6,))), ({0: 3}, ((3, 3, 3, 1), (6,))), ((10, (1, 5)), ((10,), (1, 5)))],
 )
 def test_chunks_as_dask_takes_them(chunks, expected):
-    assert block_chunks(stored().stored, chunks, full_region((10, 6))) == expected
+    array = cm.create_array(MemoryStore(), shape=(10, 6), dtype="i4", chunks=(4, 3))
+    assert block_chunks(array.stored, chunks, full_region((10, 6))) == expected
 
 
 def test_automatic_blocks_are_whole_store_keys_within_the_limit():
@@ -46,7 +42,7 @@ def test_automatic_blocks_are_whole_store_keys_within_the_limit():
 
 
 def test_the_graph_is_one_layer_whose_name_tells_the_metadata():
-    array = stored()
+    array = filled(values((10, 6)), path="a", chunks=(4, 3))
     x = read_graph(array.stored)
     assert len(x.dask.layers) == 1
     assert x.name == read_graph(array.stored).name
@@ -69,36 +65,33 @@ LAYOUTS = {
 
 
 @pytest.fixture(params=LAYOUTS, ids=str)
-def filled(request):
-    array = cm.create_array(MemoryStore(), "a", shape=(7, 5), dtype="i4", **LAYOUTS[request.param])
-    array[...] = values()
-    return array
+def small(request):
+    return filled(values(), **LAYOUTS[request.param])
 
 
-def test_values_of_any_blocks_and_regions(filled):
-    assert filled.to_dask().chunks == filled.write_layout.grid.dask_chunks  # one block a store key
+def test_values_of_any_blocks_and_regions(small):
+    assert small.to_dask().chunks == small.write_layout.grid.dask_chunks  # one block a store key
     for chunks in (None, "auto", -1, (2, 5), {0: 4}, ((1, 6), (5,))):
-        np.testing.assert_array_equal(filled.to_dask(chunks).compute(scheduler="sync"), values())
+        np.testing.assert_array_equal(small.to_dask(chunks).compute(scheduler="sync"), values())
     for region in (np.s_[2:, 1:4], np.s_[..., 3:3], np.s_[4:5, -1:]):
         for chunks in (None, "auto", (2, 5)):
-            x = filled.to_dask(chunks, region=region)
+            x = small.to_dask(chunks, region=region)
             np.testing.assert_array_equal(x.compute(scheduler="sync"), values()[region])
     for region in (np.s_[::2], 3, [[0, 2]], "auto", np.s_[:, :, :]):
         with pytest.raises(RegionError):
-            filled.to_dask(region=region)
+            small.to_dask(region=region)
 
 
-def test_blocks_of_a_region_end_where_store_keys_end(filled):
-    x = filled.to_dask(region=np.s_[2:, 1:4])
-    borders = [set(np.cumsum(axis)) for axis in filled.write_layout.grid.dask_chunks]
+def test_blocks_of_a_region_end_where_store_keys_end(small):
+    x = small.to_dask(region=np.s_[2:, 1:4])
+    borders = [set(np.cumsum(axis)) for axis in small.write_layout.grid.dask_chunks]
     for blocks, start, stop, ends in zip(x.chunks, (2, 1), (7, 4), borders, strict=True):
         assert set(np.cumsum(blocks) + start) - {stop} == {end for end in ends if start < end < stop}
 
 
 def test_a_part_of_a_shard_costs_one_index_and_its_ranges():
     store = RecordingStore(MemoryStore())
-    array = cm.create_array(store, "a", shape=(64, 64), dtype="i2", chunks=(8, 8), shards=(64, 64), codecs="raw")
-    array[...] = values((64, 64), "i2")
+    array = filled(values((64, 64), "i2"), store, "a", chunks=(8, 8), shards=(64, 64), codecs="raw")
     store.clear()
     np.testing.assert_array_equal(array[0:16, 8:16], values((64, 64), "i2")[0:16, 8:16])
     ranges = [r for _, key, r in store.log if key == "a/c/0/0"]

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 from dask.utils import SerializableLock
+from support.arrays import filled
 from support.cases import cases
 from support.recording import FarStore
 
@@ -33,9 +34,7 @@ VALUES = np.arange(12, dtype="i4").reshape(4, 3)
 
 
 def make(store, kind="zarr3", path="g/a"):
-    array = cm.create_array(store, path, shape=(4, 3), chunks=(2, 3), dtype="i4", format=kind)
-    array[...] = VALUES
-    return array
+    return filled(VALUES, store, path, chunks=(2, 3), format=kind)
 
 
 @cases("kind", FORMATS)
@@ -279,12 +278,6 @@ def test_what_others_make_before_a_graph_is_computed_survives(store):
 # Onto the array that is read
 
 
-def stored(values, chunks):
-    store = MemoryStore()
-    cm.to_store(values, store, chunks=chunks)
-    return cm.open_array(store, mode="r+")
-
-
 IN_PLACE = {
     "block by block": (lambda x: x + 1, np.s_[:], lambda v: v + 1),
     "larger blocks": (lambda x: x.rechunk((10, 20)) * 2, np.s_[:], lambda v: v * 2),
@@ -298,7 +291,7 @@ IN_PLACE = {
 def test_onto_what_is_read(case):
     make, region, expected = IN_PLACE[case]
     values = np.arange(400.0).reshape(20, 20)
-    a = stored(values, (5, 5))
+    a = filled(values, chunks=(5, 5))
     cm.to_store(make(a.to_dask()), a, region=region)
     wanted = values.copy()
     wanted[region] = expected(values)
@@ -307,7 +300,7 @@ def test_onto_what_is_read(case):
 
 def test_onto_what_is_read_shifted():
     values = np.arange(float(4 << 20)).reshape(64, -1)  # blocks of 8 MiB: of smaller ones a task would write several
-    a = stored(values, (16, values.shape[1]))
+    a = filled(values, chunks=(16, values.shape[1]))
     shifted = a.to_dask(region=np.s_[:56])
     with pytest.raises(JobError, match="of the same array"):
         cm.to_store(shifted, a, region=np.s_[8:])
@@ -317,7 +310,7 @@ def test_onto_what_is_read_shifted():
 
 def test_onto_what_is_read_costs_no_walk(monkeypatch):
     """Where the layers tell that each block is made from itself, no task is looked at."""
-    a = stored(np.zeros(200), (1,))
+    a = filled(np.zeros(200), chunks=(1,))
     monkeypatch.setattr("chunkmill.dask_arrays.hazards.convert_legacy_graph", None)
     cm.store(da.where(a.to_dask() > 0, a.to_dask(), 1), a)
     assert (a[...] == 1).all()
