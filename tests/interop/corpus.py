@@ -18,8 +18,6 @@ from chunkmill.nodes.array import Array
 from chunkmill.nodes.target import put_array, put_group
 from chunkmill.stores.open import open_store
 
-__all__ = ["BY_FORMAT", "BY_NAME", "GOLDENS", "STORES", "UNWRITTEN", "Golden", "copy", "distinct"]
-
 FOLDER = Path(__file__).parents[1] / "golden"
 
 

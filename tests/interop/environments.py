@@ -13,8 +13,6 @@ import numpy as np
 import pytest
 from interop.peers import Read, unmoved
 
-__all__ = ["interpreter", "read_all", "run"]
-
 HERE = Path(__file__).parent
 PEERS = HERE.parents[1] / ".venv" / "peers"
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from importlib.metadata import version
 
-__all__ = ["KNOWN", "listed", "reason"]
-
 # data types and codecs by the names of the cases
 _STRINGS = "vlen-* scalar-string categorize* xarray*:label shard-vlen-utf8 shard-string-fill transpose-vlen-utf8 bytes-type* str-*"
 _TEXT = "unicode-* bytes-6 fill-null-string fill-short-base64 *:sub/deeper/c S5 U3"

@@ -17,8 +17,6 @@ from golden.cases import Case
 
 import chunkmill as cm
 
-__all__ = ["ARRAYS", "Made", "write"]
-
 
 @dataclass(frozen=True)
 class Made:

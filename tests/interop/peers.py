@@ -10,10 +10,6 @@ import numpy as np
 import pytest
 from interop import read_with_zarr_3
 
-__all__ = ["READERS", "WARNINGS", "Read", "Reader", "read_tensorstore", "read_z5py", "read_zarr_python", "read_zarrs",
-    "references", "unmoved"]  # fmt: skip
-
-
 # zarr-python's notes on data types and codecs without a specification, and on consolidated metadata in v3
 WARNINGS = [pytest.mark.filterwarnings("ignore:::zarr"), pytest.mark.filterwarnings("ignore:::zarrs")]
 

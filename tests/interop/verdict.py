@@ -12,8 +12,6 @@ from golden.cases import Case, same, same_json
 from interop.known import reason
 from interop.peers import READERS, Read
 
-__all__ = ["complaint", "complaints", "judge", "plain", "same_as_peer"]
-
 
 def judge(read: Read, expected: Case) -> str:
     """Say what is wrong; ``""`` when nothing is."""

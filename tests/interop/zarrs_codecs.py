@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["zarrs_encodes", "zarrs_fills"]
-
 
 def zarrs_encodes(values: Any, data_type: Any, codecs: list[Any], fill_value: Any = 0) -> bytes:
     """Return what zarrs makes of one chunk; `values` are the bits of the elements, in whatever dtype."""

@@ -279,9 +279,9 @@ OLD, NEW = np.arange(20).reshape(4, 5), np.arange(20).reshape(4, 5) + 100
 
 
 @pytest.fixture
-def everybody_who_died_is_dead(monkeypatch):
-    """Heartbeats of this process are taken for those of one that has ended."""
-    monkeypatch.setattr(heartbeat, "is_live", lambda _: False)
+def everybody_is_alive(monkeypatch):
+    """Heartbeats of this process, which stands for several clients, are those of one that is alive."""
+    monkeypatch.setattr(heartbeat, "is_live", lambda _: True)
     monkeypatch.setattr(journal, "CHECK_SECONDS", 0.0)
     monkeypatch.setattr(conflicts, "pause", lambda _: None)
     with dask.config.set(scheduler="sync"):
@@ -299,11 +299,10 @@ def whole(store):
     return array[...]
 
 
-@pytest.mark.usefixtures("everybody_who_died_is_dead")
+@pytest.mark.usefixtures("everybody_is_alive")
 @cases("format_", ["n5", "zarr3"])
-def test_a_job_goes_on_where_another_client_joined_it_and_died(format_, monkeypatch):
+def test_a_job_goes_on_where_another_client_joined_it_and_died(format_):
     """The first client took the group for somebody else's, and deleted the journal: its attributes were never stored."""
-    monkeypatch.setattr(heartbeat, "is_live", lambda _: True)  # the first client is
     source, store = MemoryStore(), MemoryStore()
     cm.create_group(source, format=format_, attributes={"made": "for this"})
     cm.to_store(OLD, source, "a", chunks=(2, 5), format=format_)
@@ -326,8 +325,8 @@ def test_a_job_goes_on_where_another_client_joined_it_and_died(format_, monkeypa
     assert not [key for key in store.list_prefix("") if "chunkmill" in key]
 
 
-@pytest.mark.usefixtures("everybody_who_died_is_dead")
-def test_a_write_that_replaces_looks_for_others_when_it_has_begun(monkeypatch):
+@pytest.mark.usefixtures("everybody_is_alive")
+def test_a_write_that_replaces_looks_for_others_when_it_has_begun():
     """Another one had reserved the place above in between: both exchanged their nodes, and the values were gone."""
     store, held = DeletingStore(), ExitStack()
     cm.to_store(OLD, store, "a", format="zarr2", attributes={"sum": int(OLD.sum())})
@@ -336,7 +335,6 @@ def test_a_write_that_replaces_looks_for_others_when_it_has_begun(monkeypatch):
         held.enter_context(leased(below, "", "replace ''", run="9"))
 
     first = Meanwhile(store, lambda method, key: method == "set_if" and "/running-" in key, reserve_the_place_above)
-    monkeypatch.setattr(heartbeat, "is_live", lambda _: True)
     with held, pytest.raises(JobError, match="a job that writes there is running"):
         write_over(first, NEW)
     assert first.done
@@ -354,11 +352,10 @@ def test_attributes_of_a_group_that_others_have_deleted_make_no_group():
     assert "g" not in cm.open_group(store)
 
 
-@pytest.mark.usefixtures("everybody_who_died_is_dead")
+@pytest.mark.usefixtures("everybody_is_alive")
 @cases("n_steps", [1, 6, None])
 def test_who_marks_late_does_not_replace_what_another_client_has_put_in_place(n_steps, monkeypatch):
     """It marked what is staged when all was done, and put that in place again: its documents had been deleted by then."""
-    monkeypatch.setattr(heartbeat, "is_live", lambda _: True)  # the first client is
     store = MemoryStore()
     cm.to_store(NEW, store, "source", format="zarr2", chunks=(2, 5), attributes={"sum": int(NEW.sum())})
     cm.to_store(OLD, store, "a", format="zarr2", attributes={"sum": int(OLD.sum())})

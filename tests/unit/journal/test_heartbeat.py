@@ -12,15 +12,7 @@ from support.recording import FailingStore, RecordingStore
 
 from chunkmill.errors import JobError, StoreError
 from chunkmill.journal import heartbeat
-from chunkmill.journal.heartbeat import (
-    CHECK_SECONDS,
-    HEARTBEAT_SECONDS,
-    LIVE_SECONDS,
-    Heartbeat,
-    is_live,
-    silence,
-    watch,
-)
+from chunkmill.journal.heartbeat import CHECK_SECONDS, HEARTBEAT_SECONDS, LIVE_SECONDS, Heartbeat, is_live
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.posix_file import origin
 
@@ -145,7 +137,7 @@ def aged_heartbeat(age, host=None, pid=None, **said):
 def test_clients_that_are_alive(make, live, silent):
     beat = make()
     assert is_live(beat) is live
-    assert (silence([beat]) is not None) is silent
+    assert (heartbeat.silence([beat]) is not None) is silent
 
 
 @pytest.fixture
@@ -166,15 +158,15 @@ def test_a_client_whose_clock_is_hours_away_is_alive_when_it_beats(seconds, hour
         return [aged_heartbeat(hours * 3600 + HEARTBEAT_SECONDS * (seconds[0] // HEARTBEAT_SECONDS), "a", key="k")]
 
     first = beats()
-    watch(lambda: first if seconds[0] < HEARTBEAT_SECONDS else beats(), "put it")
+    heartbeat.watch(lambda: first if seconds[0] < HEARTBEAT_SECONDS else beats(), "put it")
     assert HEARTBEAT_SECONDS <= seconds[0] < 2 * HEARTBEAT_SECONDS
     assert is_live(beats()[0])
-    assert silence(beats()) is None
+    assert heartbeat.silence(beats()) is None
 
 
 def test_a_client_that_misses_two_beats_is_dead(seconds, caplog):
     beat = aged_heartbeat(7200, "elsewhere", 1, key="k")
-    watch(lambda: [beat], "put it")
+    heartbeat.watch(lambda: [beat], "put it")
     assert seconds[0] == 2 * HEARTBEAT_SECONDS
     assert not is_live(beat)
     assert caplog.messages == [

@@ -9,38 +9,28 @@ from support.cases import cases
 from support.recording import FailingStore
 
 from chunkmill.errors import JobError, StoreError
-from chunkmill.journal.plans import (
-    LEASE,
-    Plan,
-    end_plan,
-    forget_tag,
-    is_in_place,
-    is_of_run,
-    is_tagged,
-    journal_prefix,
-    put_in_place,
-    run_tag,
-    staged_prefix,
-)
+from chunkmill.journal import plans
+from chunkmill.journal.plans import Plan
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
 
 @cases("old_prefix", [None, "", "a/"])
 def test_what_is_written_is_read(old_prefix):
-    plan = Plan("a" if old_prefix else "", "put it", "plan", "r1", "now", 2, LEASE, old_prefix=old_prefix)
+    plan = Plan("a" if old_prefix else "", "put it", "plan", "r1", "now", 2, plans.LEASE, old_prefix=old_prefix)
     value = plan.packed()
     assert Plan.parsed(value) == plan
-    assert is_of_run(value, "r1")
-    assert not is_of_run(value, "r")
-    assert not is_of_run(None, "r1")
+    assert plans.is_of_run(value, "r1")
+    assert not plans.is_of_run(value, "r")
+    assert not plans.is_of_run(None, "r1")
     store = MemoryStore()
     store.set("plan", value)
-    assert end_plan(store, "plan", *store.get_versioned("plan"), "r1")
+    assert plans.end_plan(store, "plan", *store.get_versioned("plan"), "r1")
     over = Plan.parsed(store.get("plan"))
     assert (over.over, over.old_prefix) == (True, old_prefix)
     store.set("plan", value)
-    end_plan(FailingStore(store, 1, ["set_if"]), "plan", *store.get_versioned("plan"), "r1")  # as where a disk is full
+    full = FailingStore(store, 1, ["set_if"])  # as where a disk is full
+    plans.end_plan(full, "plan", *store.get_versioned("plan"), "r1")
     assert store.get("plan") is None
 
 
@@ -60,8 +50,8 @@ def test_a_plan_is_damaged_whose_members_are_not_what_they_must_be(damage):
 # A new node takes the place of the old one by one rename, once
 
 
-STAGED = staged_prefix("a", "1")
-PLAN_KEY = f"{journal_prefix('a')}plan.json"
+STAGED = plans.staged_prefix("a", "1")
+PLAN_KEY = f"{plans.journal_prefix('a')}plan.json"
 
 
 @pytest.fixture(params=["memory", "local"])
@@ -70,33 +60,33 @@ def store(request, tmp_path):
     store.set(PLAN_KEY, json.dumps({"run": "1", "job": "x", "path": "a", "old_prefix": "a/"}).encode())
     for key in ("a/zarr.json", "a/c/0", "a/c/1"):
         store.set(key, b"old")
-    for key in ("zarr.json", "c/0", run_tag("1")):
+    for key in ("zarr.json", "c/0", plans.run_tag("1")):
         store.set(STAGED + key, b"new")
     return store
 
 
 def put(store):
-    put_in_place(store, "replace 'a'", "a", "1", old_prefix="a/", staged=STAGED)
+    plans.put_in_place(store, "replace 'a'", "a", "1", old_prefix="a/", staged=STAGED)
 
 
 def test_the_new_node_is_in_place_alone(store):
-    assert is_tagged(store, STAGED, "1")
-    assert not is_in_place(store, "1", "a/")
+    assert plans.is_tagged(store, STAGED, "1")
+    assert not plans.is_in_place(store, "1", "a/")
     put(store)
-    assert is_in_place(store, "1", "a/")
-    assert {*store.list_prefix("a/")} == {"a/zarr.json", "a/c/0", f"a/{run_tag('1')}"}
+    assert plans.is_in_place(store, "1", "a/")
+    assert {*store.list_prefix("a/")} == {"a/zarr.json", "a/c/0", f"a/{plans.run_tag('1')}"}
     assert not [*store.list_prefix(STAGED)]
     store.set("a/c/1", b"since")
     put(store)  # again: nothing happens
     assert store.get("a/c/1") == b"since"
-    forget_tag(store, "1", "a/")
-    assert not is_in_place(store, "1", "a/")
+    plans.forget_tag(store, "1", "a/")
+    assert not plans.is_in_place(store, "1", "a/")
 
 
 @pytest.mark.parametrize("lost", ["tag", "plan", "another plan"])
 def test_a_job_that_has_ended_replaces_nothing(store, lost):
     if lost == "tag":
-        store.delete(STAGED + run_tag("1"))
+        store.delete(STAGED + plans.run_tag("1"))
     elif lost == "plan":
         store.delete(PLAN_KEY)
     else:
@@ -119,6 +109,6 @@ def test_a_disk_that_refuses_the_rename_is_the_cause_that_is_told(code):
 
     store = Refuses()
     store.set(PLAN_KEY, json.dumps({"run": "1", "job": "x", "path": "a", "old_prefix": "a/"}).encode())
-    store.set(STAGED + run_tag("1"), b"1")
+    store.set(STAGED + plans.run_tag("1"), b"1")
     with pytest.raises(StoreError, match=os.strerror(code)):
         put(store)

@@ -132,11 +132,16 @@ def test_what_an_interrupted_writer_left_outside_is_not_shown(store, layout):
     np.testing.assert_array_equal(array.resize((9, 9))[...], reference(values, (9, 9)))
 
 
+def set_last_chunk(store, number):
+    """Store a chunk of the number, past the end as well: other writers pad with what they have."""
+    whole, _ = make(other := MemoryStore())
+    whole.resize((6, 9))[...] = number
+    store.set("g/a/c/2/0", other.get("g/a/c/2/0"))
+
+
 def test_elements_past_the_end_in_a_foreign_chunk_are_not_shown():
     array, values = make(store := MemoryStore())
-    whole, _ = make(other := MemoryStore())
-    whole.resize((6, 9))[...] = 5
-    store.set("g/a/c/2/0", other.get("g/a/c/2/0"))  # other writers pad with what they have
+    set_last_chunk(store, 5)
     expected = values.copy()
     expected[4, :3] = 5
     np.testing.assert_array_equal(array[...], expected)
@@ -145,17 +150,10 @@ def test_elements_past_the_end_in_a_foreign_chunk_are_not_shown():
 
 def test_what_others_write_to_the_longer_array_at_once_stays():
     make(store := MemoryStore())
-    whole, _ = make(other := MemoryStore())
-    whole.resize((6, 9))[...] = 5
-    store.set("g/a/c/2/0", other.get("g/a/c/2/0"))
-    whole[...] = 8
-
-    def write(below):  # when the longer shape is published
-        below.set("g/a/c/2/0", other.get("g/a/c/2/0"))
-
-    cm.open_array(
-        Meanwhile(store, lambda *asked: asked == ("get_versioned", "g/a/c/2/0"), write, 2), "g/a", mode="r+"
-    ).resize((6, 9))
+    set_last_chunk(store, 5)
+    read_again = ("get_versioned", "g/a/c/2/0")  # when the longer shape is published
+    raced = Meanwhile(store, lambda *asked: asked == read_again, lambda below: set_last_chunk(below, 8), 2)
+    cm.open_array(raced, "g/a", mode="r+").resize((6, 9))
     assert (cm.open_array(store, "g/a")[4:, :3] == 8).all()
 
 

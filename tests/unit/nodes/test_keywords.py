@@ -50,20 +50,16 @@ def test_calls_as_of_dask_and_zarr_python():
     assert (made.format, [codec.name for codec in made.metadata.codecs][1:]) == ("zarr2", ["gzip"])
     read = cm.from_store(store, component="a", chunks=4, name="b", inline_array=True)
     np.testing.assert_array_equal(read, np.arange(1, 9))
-    about = {"shape": (8,), "dtype": "i4", "dimension_names": ["x"], "chunks": (4,)}
-    made = cm.create_array(
-        store=store,
-        name="b",
-        **about,
-        filters=[{"name": "numcodecs.delta", "configuration": {"dtype": "<i4"}}],
-        serializer={"name": "bytes", "configuration": {"endian": "big"}},
-        compressors=[{"name": "gzip", "configuration": {"level": 1}}, "crc32c"],
-        zarr_format=3,
-        attributes={"a": 1},
-    )
+    about = {"shape": (8,), "dtype": "i4", "dimension_names": ["x"], "chunks": (4,), "zarr_format": 3}
+    codecs = {
+        "filters": [{"name": "numcodecs.delta", "configuration": {"dtype": "<i4"}}],
+        "serializer": {"name": "bytes", "configuration": {"endian": "big"}},
+        "compressors": [{"name": "gzip", "configuration": {"level": 1}}, "crc32c"],
+    }
+    made = cm.create_array(store=store, name="b", **about, **codecs, attributes={"a": 1})
     names = ["numcodecs.delta", "bytes", "gzip", "crc32c"]
     assert [codec.name for codec in made.metadata.codecs] == names
-    replaced = cm.create_array(store, "b", **about, mode="w", filters=names[:1], zarr_format=3)
+    replaced = cm.create_array(store, "b", **about, mode="w", filters=names[:1])
     assert [codec.name for codec in replaced.metadata.codecs] == ["numcodecs.delta", "bytes", "zstd"]
     with pytest.raises(cm.errors.NodeExists):
         cm.to_store(x, store, component="a", overwrite=False)

@@ -12,15 +12,8 @@ from chunkmill.xarray.stored_variable import StoredVariable, find_region
 
 
 def stored(name="t", dtype="i4", values=(0, 1, 2), **attributes):
-    array = cm.create_array(
-        MemoryStore(),
-        name,
-        shape=(len(values),),
-        dtype=dtype,
-        chunks=(2,),
-        dimension_names=[name],
-        attributes=attributes,
-    )
+    options = {"dtype": dtype, "chunks": (2,), "dimension_names": [name], "attributes": attributes}
+    array = cm.create_array(MemoryStore(), name, shape=(len(values),), **options)
     array[...] = np.array(values, array.dtype)
     return array.stored
 
