@@ -6,6 +6,7 @@ All pickle with the store they wrap; a log stays in the process that made it.
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import signal
 import threading
@@ -23,6 +24,17 @@ from chunkmill.stores.wrapper import StoreWrapper
 
 _LOCK = threading.Lock()  # of all counts
 CHANGES = ("set", "set_if", "delete", "delete_prefix")
+
+
+def contents(store: Store, prefix: str = "") -> dict[str, bytes | None]:
+    """Return every value below a prefix, by key."""
+    return {key: store.get(key) for key in store.list_prefix(prefix)}
+
+
+def copy_keys(source: Store, target: Store, prefix: str = "") -> None:
+    """Store what is below a prefix as another writer would: value by value."""
+    for key, value in contents(source, prefix).items():
+        target.set(key, value)
 
 
 class Died(BaseException):
@@ -223,6 +235,21 @@ class DyingStore(_Wrapper):
                 if self.error is not None:
                     raise self.error
                 raise StoreError(url=self.url, key=key, reason=f"injected death ({method})")
+
+
+def deaths(make: Callable[[], Store], run: Callable[[Store], object], first: int = 0) -> Iterator[Store]:
+    """Run this with a new store for each `n`, as a process that dies after `n` changes, and yield what it has left.
+
+    Until one lives to the end.
+    """
+    for n in itertools.count(first):
+        store = make()
+        try:
+            run(DyingStore(store, n, error=Died))
+        except Died:
+            yield store
+        else:
+            return
 
 
 class SlowStore(_Wrapper):

@@ -9,6 +9,7 @@ import numcodecs
 import numpy as np
 import pytest
 from support.clusters import cluster_of
+from support.recording import contents
 from support.servers import WARNINGS
 
 import chunkmill as cm
@@ -37,8 +38,7 @@ def by_key(folder, layout):
     """The store as the serial scheduler writes it: bytes by key."""
     with dask.config.set(scheduler="sync"):
         cm.to_store(da.from_array(values(SHAPE), chunks=SHAPE), folder, "a", **LAYOUTS[layout])
-    store = LocalStore(folder)
-    return {key: store.get(key) for key in store.list_prefix("")}
+    return contents(LocalStore(folder))
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_any_blocks_and_any_chunk_size(client, tmp_path, layout, blocks, limit):
         report = cm.to_store(x, tmp_path / "store", "a", **LAYOUTS[layout])
     assert report.n_partial == 0
     store = LocalStore(tmp_path / "store")
-    assert {key: store.get(key) for key in store.list_prefix("")} == by_key(tmp_path / "alone", layout)
+    assert contents(store) == by_key(tmp_path / "alone", layout)
     np.testing.assert_array_equal(cm.open_array(store, "a")[...], values(SHAPE))
 
 

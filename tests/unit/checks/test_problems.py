@@ -2,7 +2,6 @@
 
 import json
 import os
-from contextlib import suppress
 from pathlib import Path
 
 import dask
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from support.cases import cases
-from support.recording import Died, DyingStore, FailingStore
+from support.recording import FailingStore, contents, copy_keys, deaths
 
 import chunkmill as cm
 from chunkmill.errors import NodeNotFound, StoreError
@@ -189,10 +188,6 @@ class TestKeys:
         assert "of-another-planet" in problem.reason
 
 
-def contents(store):
-    return {key: store.get(key) for key in store.list_prefix("")}
-
-
 def leave_partial(folder):
     """Die while a value is being written."""
     pid = os.fork()
@@ -253,8 +248,7 @@ class TestRepair:
         elif change == "new":
             fresh = MemoryStore()
             filled(fresh, fmt, "g/c")
-            for k in fresh.list_prefix("g/c/"):
-                store.set(k, fresh.get(k))
+            copy_keys(fresh, store, "g/c/")
         else:
             value = json.loads(store.get(key))
             (value["metadata"] if fmt == "zarr2" else value["consolidated_metadata"]["metadata"])["../x"] = {}
@@ -356,10 +350,9 @@ class TestJobs:
     # the document of a draft's hierarchy, which is no node, has the key of a group of version 3
     @cases(("format_", "entry"), [("zarr3-draft", "meta/group.json"), ("zarr3", "zarr.json")])
     def test_a_writer_that_died_before_its_group_was_visible(self, format_, entry):
-        for n in range(1, 99):
-            store = MemoryStore()
-            with suppress(Died):
-                cm.write_dataset(xr.Dataset({"x": ("t", [1.0])}), DyingStore(store, n, error=Died), format=format_)
+        one, n = xr.Dataset({"x": ("t", [1.0])}), 0
+        for store in deaths(MemoryStore, lambda dying: cm.write_dataset(one, dying, format=format_), first=1):
+            n += 1
             if store.get(entry) is not None:
                 break
             assert kinds(cm.check(store)) == ["unfinished"]

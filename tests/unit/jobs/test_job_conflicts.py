@@ -12,7 +12,7 @@ import pytest
 import xarray as xr
 from support.cases import cases
 from support.kills import wait_for
-from support.recording import DeletingStore, Died, FailingStore, Meanwhile, SlowStore
+from support.recording import DeletingStore, Died, FailingStore, Meanwhile, SlowStore, contents, copy_keys
 from support.small_jobs import stages_of
 
 import chunkmill as cm
@@ -53,10 +53,6 @@ def interrupt_block_write(target, x=None, **kwargs):
     assert len(unfinished_jobs(target)) == 1
 
 
-def content(store):
-    return {key: store.get(key) for key in store.list_prefix("")}
-
-
 WRITERS = {
     "to_store": lambda store: cm.to_store(da.from_array(OTHER, (2, 2)), store, "g/a"),
     "to_store delayed": lambda store: cm.to_store(da.from_array(OTHER, (2, 2)), store, "g/a", compute=False),
@@ -74,12 +70,12 @@ def test_an_interrupted_conversion_is_kept(writer):
     """It was thrown away: its records, and with them the way to finish it."""
     source, target = make_source("g/a"), MemoryStore()
     interrupt(target, source)
-    before = content(target)
+    before = contents(target)
     with pytest.raises(
         JobError, match=r"was interrupted: 'convert to .*begun .*run it again to finish it.*resume=False"
     ):
         WRITERS[writer](target)
-    assert content(target) == before
+    assert contents(target) == before
     assert convert(target, source).n_resumed > 0
     np.testing.assert_array_equal(cm.open_array(target, "g/a")[...], VALUES)
 
@@ -167,8 +163,7 @@ def test_a_job_that_resumes_writes_over_no_array_that_others_have_made():
     dies_while_it_publishes(source, target, "g")
     others = MemoryStore()
     cm.to_store(np.arange(8), others, "g/a", chunks=(3,), format="zarr3")
-    for key in others.list_prefix("g/a/"):
-        target.set(key, others.get(key))
+    copy_keys(others, target, "g/a/")
     with pytest.raises(NodeExists, match="made by others"):
         cm.convert(source, (target, "g"), format="zarr3")
     np.testing.assert_array_equal(cm.open_array(target, "g/a")[...], np.arange(8))
@@ -195,11 +190,10 @@ def test_a_job_that_resumes_puts_no_array_below_a_group_that_others_have_made(fo
     heartbeat._ALIVE.clear()  # of the process that is gone
     assert len(unfinished_jobs(target)) == 1
     cm.create_group(others, "g", format=format_, attributes=made)
-    for key in others.list_prefix(""):
-        target.set(key, others.get(key))
+    copy_keys(others, target)
     with pytest.raises(NodeExists, match="made by others"):
         convert_or_reduce(what, source, target, format_)
-    assert content(target) == content(others)
+    assert contents(target) == contents(others)
 
 
 DOCUMENTS = {"zarr.json", ".zarray", ".zattrs", ".zgroup", "attributes.json"}
@@ -269,10 +263,10 @@ def test_a_later_write_stores_no_values_where_a_job_has_begun_since():
     store = MemoryStore()
     later = cm.to_store(da.from_array(VALUES, (2, 2)), store, "g/a", compute=False)
     interrupt(store)
-    before = content(store)
+    before = contents(store)
     with pytest.raises(JobError, match="a job that writes there was interrupted"):
         later.compute(scheduler="sync")
-    assert content(store) == before
+    assert contents(store) == before
 
 
 OLD, NEW = np.arange(20).reshape(4, 5), np.arange(20).reshape(4, 5) + 100

@@ -10,6 +10,7 @@ import shutil
 import numpy as np
 import pytest
 import xarray as xr
+from support.recording import copy_keys
 
 import chunkmill as cm
 from chunkmill.nodes.api import open_source
@@ -104,8 +105,7 @@ def test_check_does_not_store_a_document_over_another_node(fmt):
     store, other = filled(MemoryStore(), fmt, "a", "b"), MemoryStore()
     cm.create_group(other, "a", format=fmt)
     store.delete_prefix("a/")
-    for key in other.list_prefix("a/"):
-        store.set(key, other.get(key))
+    copy_keys(other, store, "a/")
     assert isinstance(cm.open_group(store)["a"], cm.Group)
     assert isinstance(open_source(store)["a"], type(open_source(store)))
     assert [each.kind for each in cm.check(store).problems] == ["stale"]

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from support.recording import RecordingStore
+from support.recording import RecordingStore, copy_keys
 
 import chunkmill as cm
 from chunkmill.array.stored_array import StoredArray
@@ -27,8 +27,7 @@ def mixed(request):
     for path in ("0", "g/0"):
         cm.create_array(apart, path, shape=(4,), dtype="i4", format=request.param)[...] = np.arange(4)
     for name in ("0/", "g/"):
-        for key in apart.list_prefix(name):
-            store.set(key, apart.get(key))
+        copy_keys(apart, store, name)
     store.set("g/n5/attributes.json", store.get("n5/attributes.json"))
     store.set("g/n5/0", store.get("n5/0"))
     return store

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from support.cases import cases
-from support.recording import Died, DyingStore
+from support.recording import deaths
 
 import chunkmill as cm
 from chunkmill.errors import NodeExists
@@ -67,14 +67,8 @@ def test_a_new_node_that_dies_anywhere_is_whole_or_can_be_written_again(name, wr
     monkeypatch.setattr(heartbeat, "is_live", lambda _: False)  # who died was this process, which lives
     monkeypatch.setattr(journal, "CHECK_SECONDS", 0.0)  # no task of the dead is at work elsewhere
     n = 0
-    while True:
-        store = _tree(name)
-        try:
-            TO_A_TREE[write_to](DyingStore(store, n, error=Died), name)
-        except Died:
-            n += 1
-        else:
-            break
+    for store in deaths(lambda: _tree(name), lambda dying: TO_A_TREE[write_to](dying, name)):
+        n += 1
         with suppress(NodeExists):  # it was published
             TO_A_TREE[write_to](store, name)
         assert cm.verify(store, _whole(write_to, name)).equal

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 from support.cases import cases
-from support.recording import RecordingStore
+from support.recording import RecordingStore, contents, copy_keys
 
 import chunkmill as cm
 from chunkmill.errors import MetadataError, NodeExists, NodeNotFound, UnsupportedFeature
@@ -73,13 +73,13 @@ class TestCreate:
     def test_what_is_there_stays(self, store, fmt):
         make(store, "g/a", fmt)[...] = [1, 2, 3]
         cm.create_group(store, "empty", format=fmt, attributes={"n": 1})
-        before = {key: store.get(key) for key in keys(store)}
+        before = contents(store)
         for path, found in (("g/a", "array"), ("g", "group"), ("empty", "group")):
             for again in (make, cm.create_group):
                 with pytest.raises(NodeExists, match="overwrite=True") as caught:
                     again(store, path, **{"fmt" if again is make else "format": fmt})
                 assert (caught.value.path, caught.value.found) == (path, found)
-        assert {key: store.get(key) for key in keys(store)} == before
+        assert contents(store) == before
 
     @pytest.mark.parametrize("path", ["a/b", "a/b/c"])
     def test_below_an_array(self, store, fmt, path):
@@ -372,8 +372,7 @@ class TestConsolidated:
     def test_documents_that_others_changed_are_seen_where_that_is_cheap(self, store, fmt):
         other = MemoryStore()
         cm.create_array(other, "top", shape=(5,), dtype="i4", chunks=(2,), format=fmt)
-        for key in other.list_prefix("top/"):
-            store.below.set(key, other.get(key))
+        copy_keys(other, store.below, "top/")
         assert cm.open_group(store)["top"].shape == (5,)
         assert cm.open_group(store, consolidated=True)["top"].shape == (3,)
         store.is_remote = True
@@ -409,7 +408,7 @@ def test_nan_in_attributes_of_a_source_is_written_as_json_can(store, fmt):
         store.set(key, value)
     for key in keys(store):
         json.loads(store.get(key), parse_constant=partial(pytest.fail, f"no JSON in {key}"))
-    found = get_format(fmt).parse_array("a", {key: store.get(key) for key in keys(store)})
+    found = get_format(fmt).parse_array("a", contents(store))
     assert found.attributes == {"valid_range": ["NaN", "Infinity"]}
 
 

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.cases import cases
+from support.recording import copy_keys
 
 import chunkmill as cm
 from chunkmill.errors import MetadataError
@@ -99,8 +100,7 @@ class TestStaleConsolidatedMetadata:
         make(store, "g/a", fmt)
         cm.consolidate(store)
         make(other, "g/b", fmt)
-        for key in other.list_prefix("g/b/"):
-            store.set(key, other.get(key))
+        copy_keys(other, store, "g/b/")
         return store
 
     def test_views_find_what_is_listed(self, store, fmt):

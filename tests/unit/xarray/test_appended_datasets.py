@@ -11,6 +11,7 @@ import pytest
 import xarray as xr
 from support.cases import cases
 from support.datasets import read, read_by_xarray, refused, series
+from support.recording import contents
 
 import chunkmill as cm
 from chunkmill.errors import DatasetError
@@ -96,14 +97,14 @@ def test_append_along_a_dimension_without_coordinate(store):
 def test_units_that_do_not_fit_are_an_error_that_names_those_that_do(store):
     """pydata/xarray#5969: xarray truncates these to whole days."""
     write_dataset(series(), store)
-    before = {key: store.get(key) for key in store.list_prefix("")}
+    before = contents(store)
     late = series(2, "2000-01-06").assign_coords(time=pd.to_datetime(["2000-01-06T06", "2000-01-06T12"]))
     for lazily in (late, late.chunk()):
         with pytest.raises(
             DatasetError, match=r"'time'.*whole 'days since 2000-01-01'.*; 'hours since 2000-01-01' would"
         ):
             write_dataset(lazily, store, append_dim="time")
-    assert before == {key: store.get(key) for key in store.list_prefix("")}
+    assert before == contents(store)
 
 
 @cases(
@@ -248,12 +249,12 @@ def test_an_append_must_be_complete(store):
 def test_labels_that_are_stored_already_are_refused_and_told_as_times(store):
     """Compared as they are stored: the time in seconds, and text."""
     write_dataset(series(4), store, "a")
-    before = {key: store.get(key) for key in store.list_prefix("")}
+    before = contents(store)
     later = series(3, "2000-01-03")
     later["time"] = later["time"].astype("M8[s]")
     for given, path in ((later, "a"), (xr.DataTree.from_dict({"/a": later}), "")):
         refused(r"2 of 3 labels are stored already: 2000-01-03T.*region='auto'", given, store, path, append_dim="time")
-    assert {key: store.get(key) for key in store.list_prefix("")} == before
+    assert contents(store) == before
     write_dataset(xr.Dataset({"v": ("run", [1, 2])}, {"run": ["a", "bé"]}), store, "texts")
     with pytest.raises(DatasetError, match="1 of 2 labels are stored already: bé"):
         write_dataset(xr.Dataset({"v": ("run", [3, 4])}, {"run": ["c", "bé"]}), store, "texts", append_dim="run")
