@@ -69,11 +69,11 @@ def delete(url: Url, path: str = "", *, storage_options: Mapping[str, Any] | Non
     store = open_target_store(place.url, storage_options)
     if place.adapter is not None:
         check_adapter(place.adapter, open_stored(store, place.path, format=place.format, consolidated=False))
-    delete_node(store, place.path)
+    delete_node(store, place.path, stacklevel=4)
 
 
-def delete_node(store: Store, path: str) -> None:
-    """Delete the node at `path` of a store (see `delete`)."""
+def delete_node(store: Store, path: str, *, stacklevel: int = 3) -> None:
+    """Delete the node at `path` of a store (see `delete`); warnings are of the line that called this so far below."""
     path = path.strip("/")
     check_no_job(store, path, below=True)
     if not any(job.path == path for job in jobs_at(store, path)):
@@ -107,7 +107,7 @@ def delete_node(store: Store, path: str) -> None:
         more = ", …" if len(left) > _MAX_NAMED else ""
         named = ", ".join(map(repr, left[:_MAX_NAMED]))
         msg = f"deleted {path!r} in {store.url}, but for {len(left)} keys that belong to no node: {named}{more}"
-        warnings.warn(msg, KeysLeft, stacklevel=3)
+        warnings.warn(msg, KeysLeft, stacklevel=stacklevel)
 
 
 def _found(store: Store, path: str, held: Mapping[str, bytes]) -> dict[str, StoredNode]:

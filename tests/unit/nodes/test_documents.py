@@ -13,6 +13,7 @@ from chunkmill.nodes import documents
 from chunkmill.nodes.array import Array
 from chunkmill.nodes.opening import walk
 from chunkmill.nodes.stored_group import documents_of_zarr
+from chunkmill.stores import conflicts
 from chunkmill.stores.memory import MemoryStore
 
 ARRAYS = ("n5", "0", "g/0", "g/n5")
@@ -83,8 +84,10 @@ class Restless(MemoryStore):
 def test_documents_that_never_stay_are_an_error(monkeypatch):
     monkeypatch.setattr(documents, "_MOST_CONFLICTS", 12)
     array = cm.create_group(store := Restless(), format="zarr3").create_array("a", shape=(3,), dtype="i4")
+    monkeypatch.setattr(conflicts, "pause", (waited := []).append)
     with pytest.raises(StoreError, match="others changed it 12 times"):
         array.update_attributes({"b": 1})
+    assert waited == [0.05] * 8  # after a few that follow at once
     with pytest.raises(StoreError, match="nodes were made and deleted below it 12 times"):
         cm.consolidate(store)
 

@@ -29,6 +29,8 @@ PAGE = (Path(__file__).parents[3] / "docs" / "how_to" / "from_other_libraries.md
         (cm.create_array, {"shap": (4,)}, r"did you mean shape=\(4,\)"),
         (cm.create_array, {"data": VALUES}, r"not needed, to_store\(data"),
         (cm.rechunk, {"executor": "dask"}, "not needed, jobs run on"),
+        (cm.rechunk, {"resume": True}, r"plan_rechunk\(...\).run\(resume=...\) has it"),
+        (cm.create_array, {"resume": True}, "it has url, path, shape"),
         (cm.transform, {"target": "c", "drop_axis": 0}, "did you mean dimension_names="),
         (cm.open, {"inline_array": True}, "it has url, path, format"),
     ],
