@@ -8,6 +8,7 @@ import pytest
 import chunkmill as cm
 from chunkmill.conversion.convert import plan_rechunk
 from chunkmill.errors import JobError
+from support.arrays import filled
 
 
 def numbers(shape, dtype="i4"):
@@ -19,9 +20,8 @@ def numbers(shape, dtype="i4"):
 
 def make(store, path="a", *, shape=(20, 30, 10), dtype="i4", chunks=(3, 30, 10), absent=(), **options):
     """An array of distinct numbers; store keys at the coords `absent` are not there."""
-    array = cm.create_array(store, path, shape=shape, dtype=dtype, chunks=chunks, **options)
     values = numbers(shape, dtype)
-    array[...] = values
+    array = filled(values, store, path, chunks=chunks, **options)
     for coords in absent:
         array.store.delete(array.write_layout.locator.key(coords))
         values[array.write_layout.grid.region(coords)] = array.fill_value

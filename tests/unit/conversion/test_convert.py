@@ -3,7 +3,6 @@
 import inspect
 import pickle
 import struct
-import tracemalloc
 import warnings
 from dataclasses import replace
 from itertools import pairwise
@@ -13,8 +12,10 @@ import numpy as np
 import pytest
 import xarray as xr
 from support import rechunks
+from support.arrays import filled
 from support.cases import cases
 from support.conversions import CHUNKS, KINDS, SHAPE, encoded, make
+from support.memory import peak_below
 from support.recording import RecordingStore
 
 import chunkmill as cm
@@ -168,11 +169,9 @@ def test_values_are_never_lost():
 
 def test_layout_is_near_what_it_was():
     chain = [{"name": "transpose", "configuration": {"order": [1, 2, 0]}}, "bytes", "zstd"]
-    store = MemoryStore()
-    cm.create_array(store, shape=(3, 4, 5), chunks=(2, 2, 2), dtype="u1", codecs=chain)
     values = np.arange(60, dtype="u1").reshape(3, 4, 5)
-    cm.open_array(store, mode="r+")[...] = values
-    cm.convert(store, target := MemoryStore(), format="zarr2")  # which knows orders C and F
+    array = filled(values, chunks=(2, 2, 2), codecs=chain)
+    cm.convert(array, target := MemoryStore(), format="zarr2")  # which knows orders C and F
     assert [codec.name for codec in cm.open_array(target).codecs] == ["bytes", "zstd"]
     np.testing.assert_array_equal(cm.open_array(target)[...], values)
 
@@ -247,12 +246,9 @@ def test_chunks_go_into_a_shard_one_by_one(tmp_path):
     values = np.random.default_rng(0).integers(0, 1 << 16, (32, 1 << 19), "u2")
     cm.to_store(values, tmp_path / "a", chunks=(1, 1 << 19), codecs="raw")
     plan = cm.plan_convert(tmp_path / "a", tmp_path / "b", format="zarr3", shards=(32, 1 << 19))
-    tracemalloc.start()
-    report = plan.run()
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    with peak_below(8 << 20):  # the shard has 32 MiB
+        report = plan.run()
     assert report.actions == {"repack": 32}
-    assert peak < 8 << 20  # the shard has 32 MiB
     np.testing.assert_array_equal(cm.open_array(tmp_path / "b")[...], values)
 
 
@@ -280,11 +276,11 @@ def make_tree(kind="zarr2"):
     cm.create_group(store, format=kind, attributes={"title": "tree"})
     cm.create_group(store, "empty", format=kind, attributes={"e": 1})
     names = ("y", "x")
-    options = {"format": kind, "chunks": (3, 2), "dtype": "i2", "shape": (7, 5), "codecs": "gzip"}
+    options = {"format": kind, "chunks": (3, 2), "codecs": "gzip"}
+    values = np.arange(35, dtype="i2").reshape(7, 5)
     for i, path in enumerate(["a", "deep/er/b", "deep/c"]):
-        cm.create_array(store, path, dimension_names=names, attributes={"i": i}, **options)
-        cm.open_array(store, path, mode="r+")[...] = np.arange(35).reshape(7, 5) + i
-    cm.create_array(store, "line", **options | {"shape": (4,), "chunks": (2,)})
+        filled(values + i, store, path, dimension_names=names, attributes={"i": i}, **options)
+    cm.create_array(store, "line", shape=(4,), dtype="i2", **options | {"chunks": (2,)})
     return store
 
 
@@ -365,41 +361,40 @@ def n5_header(shape, mode=0, count=None):
     return sizes if count is None else sizes + struct.pack(">I", count)
 
 
-RAW = {"shape": (4, 4), "dtype": "u2", "chunks": (2, 4)}
 DAMAGES = {  # how the source is created, how it is converted, a chunk's key, the damage, what the error says
-    "short": (RAW | {"codecs": []}, {"format": "zarr3"}, "c/1/0", lambda v: v[:-1], "15 bytes, expected 16"),
-    "long": (RAW | {"codecs": []}, {"format": "zarr2"}, "c/1/0", lambda v: v + b"\0", "17 bytes, expected 16"),
+    "short": ({"codecs": []}, {"format": "zarr3"}, "c/1/0", lambda v: v[:-1], "15 bytes, expected 16"),
+    "long": ({"codecs": []}, {"format": "zarr2"}, "c/1/0", lambda v: v + b"\0", "17 bytes, expected 16"),
     "checksum": (
-        RAW | {"codecs": ["crc32c"]},
+        {"codecs": ["crc32c"]},
         {"format": "zarr2", "codecs": "raw"},
         "c/1/0",
         lambda v: b"x" + v[1:],
         "step 'reframe'.*checksum mismatch",
     ),
     "before crc32c": (
-        RAW | {"codecs": ["crc32c"]},
+        {"codecs": ["crc32c"]},
         {"format": "zarr3", "codecs": [], "shards": (4, 4)},
         "c/1/0",
         lambda v: v[1:],
         "19 bytes, expected 20",
     ),
-    "n5": (RAW | {"format": "n5", "codecs": []}, {"format": "n5"}, "0/1", lambda v: v[:-2], "26 bytes, expected 28"),
+    "n5": ({"format": "n5", "codecs": []}, {"format": "n5"}, "0/1", lambda v: v[:-2], "26 bytes, expected 28"),
     "n5 that lies": (
-        RAW | {"format": "n5", "codecs": "gzip"},
+        {"format": "n5", "codecs": "gzip"},
         {"format": "n5"},
         "0/1",
         lambda v: n5_header((4, 2), 1, 9) + v[12:],
         "varlength block of 9 elements",
     ),
     "n5 too large": (
-        RAW | {"format": "n5", "codecs": "gzip"},
+        {"format": "n5", "codecs": "gzip"},
         {"format": "n5"},
         "0/1",
         lambda v: n5_header((4, 3)) + v[12:],
         "does not fit the block size",
     ),
-    "recoded": (RAW | {"codecs": "gzip"}, {"format": "zarr3", "codecs": "raw"}, "c/1/0", lambda v: v[:9], "gzip"),
-    "shard": (RAW | {"shards": (4, 4)}, {"format": "zarr3"}, "c/0/0", lambda v: v[40:], "points outside the shard"),
+    "recoded": ({"codecs": "gzip"}, {"format": "zarr3", "codecs": "raw"}, "c/1/0", lambda v: v[:9], "gzip"),
+    "shard": ({"shards": (4, 4)}, {"format": "zarr3"}, "c/0/0", lambda v: v[40:], "points outside the shard"),
 }
 
 
@@ -407,10 +402,8 @@ DAMAGES = {  # how the source is created, how it is converted, a chunk's key, th
 def test_damaged_chunks_are_named_also_where_they_are_not_decoded(case):
     """They were copied as they are, and the job was done: `verify` found them too late."""
     creation, conversion, key, damage, words = DAMAGES[case]
-    source = MemoryStore()
-    array = cm.create_array(source, "a", **creation)
-    array[...] = np.arange(16).reshape(4, 4) + 1
-    source.set(f"a/{key}", damage(source.get(f"a/{key}")))
+    array = filled(np.arange(16, dtype="u2").reshape(4, 4) + 1, path="a", chunks=(2, 4), **creation)
+    array.store.set(f"a/{key}", damage(array.store.get(f"a/{key}")))
     plan = cm.plan_convert(array, target := MemoryStore(), **conversion)
     assert plan.arrays[0]["action"] in ({"recode"} if case == "recoded" else {"copy", "reframe", "repack"})
     with pytest.raises(ChunkError, match=words) as caught:

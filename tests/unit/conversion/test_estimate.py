@@ -4,6 +4,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from support.arrays import filled
 from support.cases import cases
 from support.recording import RecordingStore
 
@@ -86,15 +87,9 @@ CASES = {
 }  # fmt: skip
 
 
-def noise(**options):
-    array = cm.create_array(MemoryStore(), shape=(16, 16), dtype="f8", chunks=(4, 8), **options)
-    array[...] = np.random.default_rng(0).random((16, 16))
-    return array
-
-
 @cases("case", CASES)
 def test_no_chunk_is_larger_than_the_bound(case):
-    array = noise(**CASES[case])
+    array = filled(np.random.default_rng(0).random((16, 16)), chunks=(4, 8), **CASES[case])
     layout = array.write_layout
     sizes = [array.store.size(layout.locator.key(coords)) for coords in layout.grid.all_coords()]
     assert max(sizes) <= most_encoded(array.stored, layout) <= 2 * max(sizes) + 1024
@@ -171,8 +166,7 @@ VALUES = np.random.default_rng(0).random(LARGE)
 
 
 def stored(options, path):
-    array = cm.create_array(path, shape=LARGE, **{"dtype": "f8"} | options)
-    array[...] = VALUES
+    array = filled(VALUES, path, **options)
     if array.fill_value:
         array.store.delete(array.write_layout.locator.key((0, 0)))
     return array
@@ -229,8 +223,7 @@ def test_a_shard_in_memory_is_not_asked_for_where_it_is_written_as_it_comes(tmp_
 def test_arrays_whose_chunks_stay_are_part_of_a_rechunk_s_memory(tmp_path):
     source = str(tmp_path / "a")
     for name, chunks in (("large", LARGE), ("small", (100, 100))):
-        array = cm.create_array(source, name, shape=LARGE, dtype="f8", chunks=chunks, codecs="gzip")
-        array[...] = np.random.default_rng(0).random(LARGE)
+        array = filled(VALUES, source, name, chunks=chunks, codecs="gzip")
     plan = cm.plan_rechunk(source, tmp_path / "b", chunks={"small": (200, 50)})
     assert plan.peak_memory_bytes > array.nbytes
     report = plan.run()

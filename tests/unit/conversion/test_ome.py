@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.arrays import filled
 from support.datasets import ome_zarr_0_6
 
 import chunkmill as cm
@@ -20,8 +21,8 @@ def scan(tmp_path):
     for image in ("a", "b"):
         for number, step in enumerate(((1, 1, 1), (1, 2, 2))):
             level = VALUES[tuple(slice(None, None, n) for n in step)]
-            cm.create_array(url, f"{image}/s{number}", shape=level.shape, dtype="u2", chunks=(4, 8, 8), codecs="gzip",
-                            format="n5", attributes={"downsamplingFactors": list(step)[::-1]})[...] = level  # fmt: skip
+            about = {"chunks": (4, 8, 8), "codecs": "gzip", "attributes": {"downsamplingFactors": list(step)[::-1]}}
+            filled(level, url, f"{image}/s{number}", format="n5", **about)
         group = cm.open_group(url, image, mode="r+")
         group.update_attributes({"pixelResolution": {"dimensions": [1, 1, 4], "unit": "nanometer"}, "mine": image})
     return url
@@ -53,8 +54,7 @@ def test_plates_and_labels(tmp_path):
     cm.create_group(old, attributes={"plate": plate}, format="zarr2")
     cm.create_group(old, "A", format="zarr2")
     cm.create_group(old, "A/1", attributes={"well": {"version": "0.4", "images": [{"path": "0"}]}}, format="zarr2")
-    source = cm.create_array(MemoryStore(), shape=(32, 32), dtype="u1", chunks=(16, 16), format="zarr2")
-    source[...] = 7
+    source = filled(np.full((32, 32), 7, "u1"), chunks=(16, 16), format="zarr2")
     cm.pyramid(source, (old, "A/1/0"), scale=0.5, units="micrometer")
     cm.pyramid(source, (old, "A/1/0/labels/cells"), scale=0.5, method="mode")
     cm.open_group(old, "A/1/0/labels", mode="r+").update_attributes({"labels": ["cells"]})
@@ -71,7 +71,7 @@ def test_plates_and_labels(tmp_path):
 def atlas(tmp_path):
     url = str(tmp_path / "atlas.zarr")
     cm.create_group(url, attributes=ome_zarr_0_6())
-    cm.create_array(url, "s0", shape=(16, 16), dtype="u2", chunks=(8, 8), dimension_names=("y", "x"))[...] = VALUES[0]
+    filled(VALUES[0], url, "s0", chunks=(8, 8), dimension_names=("y", "x"))
     return url
 
 

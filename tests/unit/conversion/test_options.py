@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from support.arrays import filled
 from support.cases import cases
 from support.conversions import KINDS, make
 
@@ -155,10 +156,7 @@ def test_coordinates_and_their_bounds_stay_whole_unless_they_are_named(job):
 def test_axes_without_names_have_those_of_the_image():
     store = MemoryStore()
     attributes = {"resolution": [1.0, 2.0, 3.0], "units": ["nm"] * 3, "axes": ["x", "y", "z"]}
-    source = cm.create_array(
-        store, "s0", shape=(8, 8, 8), chunks=(4, 4, 4), dtype="u1", format="n5", attributes=attributes
-    )
-    source[...] = 1
+    source = filled(np.ones((8, 8, 8), "u1"), store, "s0", chunks=(4, 4, 4), format="n5", attributes=attributes)
     for job in (cm.convert, cm.rechunk):
         target = MemoryStore()
         job(source, target, format="zarr3", region={"y": slice(0, 4)}, chunks={"z": 2})
@@ -242,14 +240,12 @@ KEYS = [("zarr2", "/", "0/1"), ("zarr2", ".", "0.1"), ("zarr2", {"name": "v2", "
 def test_chunk_keys(kind, encoding, key, way):
     store, options = MemoryStore(), {"format": kind, "chunk_key_encoding": encoding}
     values = np.arange(1, 13, dtype="i4").reshape(4, 3)
-    shaped = {"shape": (4, 3), "chunks": (2, 2), "dtype": "i4"}
     if way == "create":
-        cm.create_array(store, "a", **shaped, **options)[...] = values
+        filled(values, store, "a", chunks=(2, 2), **options)
     elif way == "to_store":
         cm.to_store(values, store, "a", chunks=(2, 2), **options)
     else:
-        cm.create_array(source := MemoryStore(), "a", format="zarr2", **shaped)[...] = values
-        cm.convert(source, store, codecs="gzip", **options)
+        cm.convert(filled(values, chunks=(2, 2), format="zarr2"), (store, "a"), codecs="gzip", **options)
     array = cm.open_array(store, "a")
     assert f"{array.stored.prefix}{key}" in set(store.list_prefix(""))
     np.testing.assert_array_equal(array[...], values)
@@ -479,21 +475,13 @@ WHOLE = {  # of 24 x 20 elements in chunks of 5 x 4, shards of 10 x 8
 }
 
 
-def _stored(kind, shape=(24, 20)):
-    store, values = MemoryStore(), np.arange(1, np.prod(shape) + 1, dtype="i4").reshape(shape)
-    options = {"chunks": (5, 4), "codecs": "gzip"} | KINDS[kind]
-    if options.get("shards"):
-        options["shards"] = (10, 8)
-    array = cm.create_array(store, "a", shape=shape, dtype="i4", dimension_names=None, **options)
-    array[...] = values
-    return array, values
-
-
 @cases("case", WHOLE)
 @cases("kind", ["zarr2", "zarr3 sharded"])
 def test_chunks_are_copied_where_the_region_begins_at_one(case, kind):
     region, actions = WHOLE[case]
-    source, values = _stored(kind)
+    values = np.arange(1, 24 * 20 + 1, dtype="i4").reshape(24, 20)
+    shards = {"shards": (10, 8)} if kind == "zarr3 sharded" else {}
+    source = filled(values, path="a", chunks=(5, 4), codecs="gzip", **KINDS[kind] | shards)
     plan = cm.plan_convert(source, MemoryStore(), format="zarr3", region=region)
     report = plan.run()
     target = cm.open_array(plan.job.target.store)
@@ -546,10 +534,8 @@ def test_groups_are_cropped_by_dimension_and_rechunked():
         ("time", (12,), ("time",)),
         ("k", (), None),
     ):
-        array = group.create_array(
-            name, shape=shape, dtype="i4", chunks=tuple(min(n, 4) for n in shape), dimension_names=names
-        )
-        array[...] = np.arange(np.prod(shape, dtype=int)).reshape(shape)
+        values = np.arange(np.prod(shape, dtype=int), dtype="i4").reshape(shape)
+        filled(values, source, name, chunks=tuple(min(n, 4) for n in shape), dimension_names=names)
     region = {"time": slice(-9, -1), "lat": (2, None)}
     report = cm.rechunk(source, target := MemoryStore(), chunks={"time": -1}, region=region, include=["t2m", "time"])
     result = cm.open_group(target)

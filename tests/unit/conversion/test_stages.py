@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from support.arrays import filled
 from support.cases import cases
 from support.rechunks import check, make, planned_tightly
 from support.recording import FailingStore, FarStore, Meanwhile, RecordingStore, reads_a_chunk
@@ -39,8 +40,7 @@ def sparse(*, at=(5, N // 10, N - 1), **more):
     (lambda a, b: cm.plan_transform(abs, a, b, block=(2,)), ["c/3"]),
 ])  # fmt: skip
 def test_a_task_is_shown_by_its_first_store_key(plan, keys):
-    array = cm.create_array(MemoryStore(), "a", shape=(8,), dtype="i4", chunks=(2,))
-    array[...] = 1
+    array = filled(np.ones(8, "i4"), path="a", chunks=(2,))
     shown = [stage.show((0, [list(stage.tasks)[-1]])) for stage in stages_of(plan(array, MemoryStore()))]
     assert shown == keys
 

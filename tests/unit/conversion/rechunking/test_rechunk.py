@@ -7,6 +7,7 @@ from pathlib import Path
 import dask
 import numpy as np
 import pytest
+from support.arrays import filled
 from support.cases import cases
 from support.rechunks import check, keys, make, planned_tightly
 from support.recording import DyingStore, FailingStore, FarStore, Meanwhile, RecordingStore
@@ -228,9 +229,9 @@ def test_arrays_are_added_to_a_group_that_is_there(tmp_path, strategy):
     """As rechunker's users do; what is in the group stays, and no name is taken twice."""
     source = cm.create_group(tmp_path / "a")
     for path in ("t", "deep/u"):
-        source.create_array(path, shape=(8, 6), dtype="i4", chunks=(2, 6))[...] = np.arange(48).reshape(8, 6)
+        filled(np.arange(48).reshape(8, 6), tmp_path / "a", path, chunks=(2, 6))
     there = cm.create_group(tmp_path / "b", attributes={"kept": 1})
-    there.create_array("old", shape=(4,), dtype="i4")[...] = 7
+    filled(np.full(4, 7), tmp_path / "b", "old")
     cm.consolidate(tmp_path / "b")
     rechunk(source, there, chunks=(8, 2), strategy=strategy)
     rechunk(source["t"], there["deep"], chunks=(8, 2), strategy=strategy)
@@ -264,7 +265,7 @@ def test_arrays_are_added_to_a_group_that_is_there(tmp_path, strategy):
 def test_adding_to_a_group_resumes_and_takes_no_name_of_others(tmp_path, resume, n):
     source = cm.create_group(tmp_path / "a")
     for path in ("t", "u"):
-        source.create_array(path, shape=(8, 6), dtype="i4", chunks=(2, 6))[...] = np.arange(48).reshape(8, 6)
+        filled(np.arange(48).reshape(8, 6), tmp_path / "a", path, chunks=(2, 6))
     cm.create_group(tmp_path / "b", attributes={"kept": 1})
     dying = DyingStore(LocalStore(tmp_path / "b"), n + 5, ["set", "set_if"])
     with dask.config.set(scheduler="sync"), pytest.raises(Exception, match="injected"):
