@@ -4,6 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from support.arrays import filled
 from support.recording import RecordingStore
 
 import chunkmill as cm
@@ -15,7 +16,7 @@ from chunkmill.stores.memory import MemoryStore
 def test_no_chunk_is_listed(fmt):
     store = RecordingStore(MemoryStore())
     for path in ("a", "g/b", "g/h/c"):
-        cm.create_array(store, path, shape=(40,), dtype="i4", chunks=(2,), format=fmt)[...] = np.arange(40) + 1
+        filled(np.arange(40) + 1, store, path, chunks=(2,), format=fmt)
     store.clear()
     cm.consolidate(store)
     assert store.keys("list_prefix", "size") == []

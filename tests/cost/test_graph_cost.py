@@ -9,6 +9,7 @@ import pytest
 import xarray as xr
 from dask.blockwise import Blockwise
 from dask.core import flatten
+from support.arrays import filled
 from support.recording import RecordingStore
 
 import chunkmill as cm
@@ -88,9 +89,7 @@ def test_a_partial_write_of_a_slice_names_its_own_blocks(array, part, keys_made)
 
 def test_slices_of_one_array_share_the_blocks_that_they_read():
     store = RecordingStore(MemoryStore())
-    array = cm.create_array(store, shape=(400,), dtype="u1", chunks=(4,))
-    array[...] = 1
-    x = array.to_dask()
+    x = filled(np.ones(400, "u1"), store, chunks=(4,)).to_dask()
     store.clear()
     a, b = dask.compute(x[40:60].sum(), x[50:70].sum(), scheduler="sync")
     assert (a, b) == (20, 20)

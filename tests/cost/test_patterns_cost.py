@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from support.arrays import filled
 from support.recording import RecordingStore
 
-import chunkmill as cm
 from benchmarks.patterns import PATTERNS, cost
 from chunkmill.stores.memory import MemoryStore
 
@@ -17,8 +17,8 @@ def test_a_pattern_costs_no_more_than_with_the_peer(pattern, kind):
 
 def test_a_slice_of_what_is_computed_reads_the_shard_that_it_meets(kind):
     store = RecordingStore(MemoryStore())
-    array = cm.create_array(store, shape=(500, 500), dtype="f4", chunks=(25, 25), shards=(100, 100))
-    array[...] = values = np.arange(500 * 500, dtype="f4").reshape(500, 500)
+    values = np.arange(500 * 500, dtype="f4").reshape(500, 500)
+    array = filled(values, store, chunks=(25, 25), shards=(100, 100))
     store.clear()
     found = ((array.to_dask(chunked_array_type=kind) + 1) * 2)[10:60, 320:390].compute(scheduler="sync")
     np.testing.assert_allclose(found, ((values + 1) * 2)[10:60, 320:390], rtol=1e-6)  # fused, in another precision

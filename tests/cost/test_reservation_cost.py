@@ -1,8 +1,8 @@
 """Requests and file operations that the guards of plain writes cost."""
 
 import json
-import subprocess
-import sys
+
+from support.scripts import run_script
 
 # of an array of 4 chunks: all, and those of its lease or its journal, without what is staged below it
 MOST = {"new": (22, 8), "replace": (35, 8), "transform": (60, 41)}
@@ -40,7 +40,6 @@ print(json.dumps(counts))
 
 
 def test_file_operations(tmp_path):
-    done = subprocess.run([sys.executable, "-c", CODE, tmp_path / "x"], check=True, capture_output=True, text=True)
-    counts = json.loads(done.stdout)
+    counts = json.loads(run_script(CODE, tmp_path / "x"))
     assert counts.keys() == MOST.keys()
     assert not {way: n for way, n in counts.items() if any(map(int.__gt__, n, MOST[way]))}

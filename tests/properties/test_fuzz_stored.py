@@ -16,6 +16,7 @@ from contextlib import suppress
 import dask
 import numpy as np
 import pytest
+from support.arrays import filled
 from support.mutations import mutate_bytes, mutate_json
 from support.recording import DeletingStore, Died, DyingStore
 from support.small_jobs import journal_keys
@@ -81,9 +82,9 @@ JOBS = {"rechunk": (rechunk, MemoryStore), "replace": (replace, MemoryStore), "d
 def interrupted(job, kind):
     """Return the source of a job, and what each death leaves in its target."""
     source, target = MemoryStore(), kind()
-    cm.create_array(source, "a", shape=(8, 8), dtype="i4", chunks=(4, 4), format="zarr2")[...] = VALUES
+    filled(VALUES, source, "a", chunks=(4, 4), format="zarr2")
     if job is replace:
-        cm.create_array(target, "b", shape=(8, 8), dtype="i4", chunks=(4, 4))[...] = OLD
+        filled(OLD, target, "b", chunks=(4, 4))
     states = []
     for n in range(1000):
         store = copy.copy(target)
@@ -138,9 +139,7 @@ CHECKSUMMED = {
 
 @pytest.mark.parametrize("name", CHECKSUMMED)
 def test_chunks_with_checksums(name):
-    store = MemoryStore()
-    array = cm.create_array(store, shape=(8, 8), dtype="i4", chunks=(4, 4), **CHECKSUMMED[name])
-    array[...] = VALUES
+    array = filled(VALUES, store := MemoryStore(), chunks=(4, 4), **CHECKSUMMED[name])
     keys = list(array.stored.stored_keys())
 
     def case(chance):
@@ -183,7 +182,7 @@ def test_reference_sets(layout, tmp_path):
     if layout == "parquet":
         pytest.importorskip("pyarrow")
     source, place = tmp_path / "source", tmp_path / ("set.json" if layout == "json" else "set")
-    cm.create_array(source, shape=(8, 8), dtype="i4", chunks=(4, 4), format="zarr2")[...] = VALUES
+    filled(VALUES, source, chunks=(4, 4), format="zarr2")
     cm.to_references(source, place, format=layout)
     files = [place] if layout == "json" else sorted(path for path in place.rglob("*") if path.is_file())
     before = {path: path.read_bytes() for path in files}

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.arrays import filled
 
 import chunkmill as cm
 from chunkmill.nodes.reference_sets import open_reference_store
@@ -76,11 +77,6 @@ def test_sets_in_json(folder, entries, objects, version):
     assert list(store.get_many(ByteSpan(key) for key in refs)) == [store.get(key) for key in refs]
 
 
-def write(url, path, options, values):
-    cm.create_group(url, format=options["format"])
-    cm.create_array(url, path, **options)[...] = values
-
-
 @given(st.integers(1, 4), st.lists(st.integers(0, 3), min_size=1, max_size=4), st.integers(0, 3), st.data())
 @SETTINGS
 def test_joined_sets(tmp_path_factory, chunk, lengths, rest, data):
@@ -95,8 +91,8 @@ def test_joined_sets(tmp_path_factory, chunk, lengths, rest, data):
             part = np.random.default_rng(i).integers(0, 3, (length, 5)).astype("i2")
             part, chunks = (part, (chunk, 2)) if axis == 0 else (part.T, (2, chunk))
             shards = {"shards": kind["shards"][:: 1 if axis == 0 else -1]} if "shards" in kind else {}
-            options = {**kind, **shards, "shape": part.shape, "chunks": chunks, "dtype": part.dtype}
-            write(folder / f"{i}", "a", options | {"dimension_names": ["y", "x"]}, part)
+            cm.create_group(folder / f"{i}", format=kind["format"])
+            filled(part, folder / f"{i}", "a", chunks=chunks, dimension_names=["y", "x"], **kind | shards)
             suffix = data.draw(st.sampled_from([".json", ""]))
             to_references(folder / f"{i}", folder / f"refs{i}{suffix}", zarr_format=2)
             parts.append(part)

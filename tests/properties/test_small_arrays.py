@@ -7,6 +7,7 @@ import pytest
 import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.arrays import filled
 
 import chunkmill as cm
 from chunkmill.stores.memory import MemoryStore
@@ -24,14 +25,6 @@ def one_thread():
 
 def equal(array, values):
     np.testing.assert_array_equal(array[...], values)
-
-
-def written(values, name):
-    array = cm.create_array(
-        MemoryStore(), shape=values.shape, dtype=values.dtype, chunks=(2,) * values.ndim, format=name, codecs="gzip"
-    )
-    array[...] = values
-    return array
 
 
 def convert(array, values, name):
@@ -119,7 +112,7 @@ def test_arrays_without_axes_or_elements_pass_every_job(job, shape, source, targ
     if not shape:  # N5 has no arrays of 0 dimensions
         source, target = ("zarr3" if name == "n5" else name for name in (source, target))
     values = np.ones(shape, "i4")
-    job(written(values, source), values, target)
+    job(filled(values, chunks=(2,) * len(shape), format=source, codecs="gzip"), values, target)
 
 
 @settings(max_examples=8)

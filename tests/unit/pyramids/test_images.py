@@ -7,6 +7,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
+from support.arrays import filled
 from support.cases import cases
 
 import chunkmill as cm
@@ -145,8 +146,7 @@ OF_N5 = [
 )
 def test_a_dataset_of_n5_keeps_its_place(tmp_path, attributes, how):
     """The crops of COSEM's papers, and Paintera's datasets, lie where `offset` says."""
-    array = cm.create_array(tmp_path / "d.n5", "crop/all", shape=(8,) * 3, dtype="u1", chunks=(4,) * 3, format="n5", attributes=attributes)  # fmt: skip
-    array[...] = 1
+    filled(np.ones((8,) * 3, "u1"), tmp_path / "d.n5", "crop/all", chunks=4, format="n5", attributes=attributes)
     source, start = (tmp_path / "d.n5", "crop/all"), (9, 8, 7)
     if how == "convert":
         cm.convert(source, tmp_path / "copy", format="zarr3")
@@ -452,21 +452,15 @@ def test_the_first_element_of_a_cell_stays_where_it_is():
 IMAGE = Multiscale((Axis("c", "channel"), Axis("y", "space"), Axis("x", "space")), (), "0.5")
 
 
-def level(values):
-    array = cm.create_array(MemoryStore(), "0", shape=values.shape, dtype=values.dtype, chunks=values.shape)
-    array[...] = values
-    return array
-
-
 @cases("omero", [3, {}, {"channels": "x"}, {"channels": [{"window": {"start": 1}}]}])
 def test_what_needs_no_window_is_left(omero):
     group = GroupMetadata({"omero": omero})
-    assert with_windows(group, IMAGE, level(np.ones((2, 2, 2))).stored) is group
+    assert with_windows(group, IMAGE, filled(np.ones((2, 2, 2))).stored) is group
 
 
 def test_values_that_are_not_finite_have_no_window():
     group = with_windows(
-        GroupMetadata({"ome": {"omero": {"channels": [{}]}}}), IMAGE, level(np.full((1, 2, 2), np.nan)).stored
+        GroupMetadata({"ome": {"omero": {"channels": [{}]}}}), IMAGE, filled(np.full((1, 2, 2), np.nan)).stored
     )
     assert group.attributes["ome"]["omero"]["channels"] == [{}]
 
@@ -474,11 +468,10 @@ def test_values_that_are_not_finite_have_no_window():
 def test_of_a_large_level_some_chunks_are_read(monkeypatch):
     monkeypatch.setattr("chunkmill.pyramids.labels._MOST_VALUES", 200)
     values = np.arange(2 * 40 * 10, dtype="u2").reshape(2, 40, 10)
-    store = MemoryStore()
-    cm.to_store(values, store, chunks=(1, 10, 10))
+    array = filled(values, chunks=(1, 10, 10))
     for key in ("c/0/1/0", "c/0/3/0", "c/1/1/0", "c/1/3/0"):
-        store.set(key, b"never read")
-    shown = with_windows(GroupMetadata({"omero": {"channels": [{}, {}]}}), IMAGE, cm.open_array(store))
+        array.store.set(key, b"never read")
+    shown = with_windows(GroupMetadata({"omero": {"channels": [{}, {}]}}), IMAGE, array.stored)
     first, second = (each["window"] for each in shown.attributes["omero"]["channels"])
     assert (first["min"], first["max"]) == (0, 299)
     assert (second["min"], second["max"]) == (400, 699)

@@ -8,6 +8,7 @@ from contextlib import suppress
 import dask
 import numpy as np
 import pytest
+from support.arrays import filled
 from support.cases import cases
 from support.recording import Died, DyingStore, Meanwhile, RecordingStore, reads_a_chunk
 
@@ -19,22 +20,17 @@ from chunkmill.pyramids import tasks
 from chunkmill.runtime.worker_memory import THREAD_OVERHEAD
 from chunkmill.stores.memory import MemoryStore
 
-SHAPE = (70, 50, 45)
-
 
 @pytest.fixture(scope="module")
 def values():
-    values = np.random.default_rng(0).integers(0, 60000, SHAPE, dtype="u2")
+    values = np.random.default_rng(0).integers(0, 60000, (70, 50, 45), dtype="u2")
     values[:32, :32] = 0  # absent
     return values
 
 
 def make_source(values, name="zarr3", store=None, **options):
-    store = MemoryStore() if store is None else store
-    options = {"chunks": (16, 16, 16), "codecs": "gzip"} | options
-    array = cm.create_array(store, "scan/s0", shape=values.shape, dtype=values.dtype, format=name, **options)
-    array[...] = values
-    return array
+    options = {"chunks": (16, 16, 16), "codecs": "gzip", "format": name} | options
+    return filled(values, store, "scan/s0", **options)
 
 
 def expected_levels(values, factors, method="mean"):
@@ -131,13 +127,9 @@ def test_fill_values_of_floats():
     ("image", 288, [("levels 0 to 1", 6, 720, 900, 36), ("level 2", 2, 180, 51, 8)], {"copy": 15, "reduce": 8}),
 ])  # fmt: skip
 def test_figures_of_a_plan_are_those_of_its_run(target, task_bytes, stages, actions):
+    store, max_mem = MemoryStore(), THREAD_OVERHEAD + task_bytes
+    filled(np.arange(1, 281, dtype="u2").reshape(20, 14), store, "g/0", chunks=(4, 6), codecs="raw")
     with dask.config.set(scheduler="sync"):
-        values, store, max_mem = (
-            np.arange(1, 281, dtype="u2").reshape(20, 14),
-            MemoryStore(),
-            THREAD_OVERHEAD + task_bytes,
-        )
-        cm.to_store(values, store, "g/0", chunks=(4, 6), codecs="raw")
         plan = cm.plan_pyramid((store, "g/0"), target and (store, target), levels=3, max_mem=max_mem)
         found = [tuple(each.values())[:5] for each in plan.to_dict()["stages"]]
         assert (found, plan.actions, plan.peak_memory_bytes) == (stages, actions, max_mem)
@@ -156,14 +148,11 @@ def test_the_text_of_a_plan_has_the_factors_of_all_levels(tmp_path):
 
 def test_metadata_of_the_source_are_taken():
     store = MemoryStore()
-    source = cm.create_array(store, "scan/s0", shape=(8, 16, 16), dtype="u1", chunks=(8, 8, 8), format="n5",
-                             attributes={"pixelResolution": {"dimensions": [4, 4, 40], "unit": "nm"}, "mine": 1})  # fmt: skip
-    cm.create_array(store, "scan/s1", shape=(8, 8, 8), dtype="u1", chunks=(8, 8, 8), format="n5",
-                    attributes={"downsamplingFactors": [2, 2, 1]})  # fmt: skip
-    cm.open_group(store, "scan", mode="r+").update_attributes(
-        {"pixelResolution": {"dimensions": [4, 4, 40], "unit": "nm"}}
-    )
-    source[...] = 1
+    voxels = {"pixelResolution": {"dimensions": [4, 4, 40], "unit": "nm"}}
+    options = {"chunks": (8, 8, 8), "format": "n5"}
+    filled(np.ones((8, 16, 16), "u1"), store, "scan/s0", attributes=voxels | {"mine": 1}, **options)
+    filled(np.ones((8, 8, 8), "u1"), store, "scan/s1", attributes={"downsamplingFactors": [2, 2, 1]}, **options)
+    cm.open_group(store, "scan", mode="r+").update_attributes(voxels)
     out = MemoryStore()
     cm.pyramid((store, "scan"), out, format="zarr3", factors="isotropic")  # of the group: its finest level
     (image,) = cm.open_group(out).multiscales
