@@ -21,8 +21,6 @@ from interleavings.scheduler import Access, Choose, Run, Step, following, pack, 
 from chunkmill.errors import NodeExists, NodeNotFound
 from chunkmill.journal.plans import JOB_PREFIX
 
-__all__ = ["Explored", "chosen", "differing", "explore", "explore_all", "replay"]
-
 T = TypeVar("T")
 
 _MAX_SYSTEMATIC = 20_000  # of one scenario: what was seen is kept, some 5 kB a run

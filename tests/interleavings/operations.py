@@ -23,8 +23,6 @@ import chunkmill as cm
 from chunkmill.errors import NodeExists
 from chunkmill.stores.base import Store
 
-__all__ = ["ALL_FORMATS", "CONSOLIDATED", "FORMATS", "MARKS", "OPERATIONS", "Call", "Operation", "needs_source"]
-
 FORMATS = ("zarr3", "zarr2", "n5")
 CONSOLIDATED = FORMATS[:2]
 ALL_FORMATS = (*FORMATS, "zarr3-draft")  # of the draft, a node is stored below two prefixes, and deleted first
@@ -131,6 +129,9 @@ def _to_store(call: Call, **more: Any) -> None:
         written.compute()
 
 
+_replace = partial(_to_store, mode="w", chunks=(3, 1), codecs="raw")
+
+
 def _region(call: Call) -> None:
     region = slice(call.region().start, call.region().stop - 1)  # covers no chunk whole
     cm.to_store(_blocks(call.mark)[region], call.store, call.path, region=region, mode="r+")
@@ -190,24 +191,12 @@ def _append_values(call: Call) -> None:
     cm.open_array(call.store, call.path, mode="r+").append(_values(call.mark)[:3])
 
 
-def _delete(call: Call) -> None:
-    cm.delete(call.store, call.path)
-
-
 def _convert(call: Call, *, resume: bool = True) -> None:
     cm.plan_convert((call.store, "src"), (call.store, call.path), format=call.format).run(resume=resume)
 
 
 def _rechunk(call: Call, *, resume: bool = True) -> None:
     cm.plan_rechunk((call.store, "src/a"), (call.store, call.path), chunks=(3, 1)).run(resume=resume)
-
-
-def _replace_resuming(call: Call, *, resume: bool = True) -> None:
-    _to_store(call, mode="w", resume=resume, chunks=(3, 1), codecs="raw")
-
-
-def _replace_later(call: Call) -> None:
-    _to_store(call, mode="w", chunks=(3, 1), codecs="raw", compute=False)
 
 
 def _convert_over(call: Call) -> None:
@@ -278,30 +267,32 @@ OPERATIONS = {
     operation.name: operation
     for operation in (
         Operation("new", _to_store),
-        Operation(
-            "replace", lambda call: _to_store(call, mode="w", chunks=(3, 1), codecs="raw"), _array, replaces=True
-        ),
+        Operation("replace", _replace, _array, replaces=True),
         Operation("region", _region, _array, in_place=True),
-        Operation("resume", lambda call: _to_store(call, resume=True)),
+        Operation("resume", partial(_to_store, resume=True)),
         Operation("store", _store, _array, in_place=True),
         Operation("create_array", _create_array),
         Operation("create_arrays", _create_arrays),
         Operation("create_group", _create_group),
-        Operation("array-attributes", _array_attributes, _array, paths=("g/a", "g/b", "g")),
+        Operation("array-attributes", _array_attributes, _array, paths=_TARGETS),
         Operation("group-attributes", _group_attributes, _group, paths=("g/a", "g", "")),
         Operation("consolidate", lambda call: len(cm.consolidate(call.store)), paths=_ROOT, formats=CONSOLIDATED),
         Operation("dataset", _write_dataset),
         Operation("append", _append, _stored_dataset),
         Operation("dataset-region", _region_of_dataset, _stored_dataset, in_place=True),
-        Operation("convert", _convert, _source, joins=True, restart=partial(_convert, resume=False), paths=_TARGETS),
-        Operation("rechunk", _rechunk, _source, joins=True, restart=partial(_rechunk, resume=False), paths=_TARGETS),
-        Operation("resize", _resize, _array, paths=("g/a", "g/b", "g")),
-        Operation("append-values", _append_values, _array, paths=("g/a", "g/b", "g")),
-        Operation("delete", _delete, _array, paths=("g/a", "g/b", "g")),
+        _job("convert", _convert, _source),
+        _job("rechunk", _rechunk, _source),
+        Operation("resize", _resize, _array, paths=_TARGETS),
+        Operation("append-values", _append_values, _array, paths=_TARGETS),
+        Operation("delete", lambda call: cm.delete(call.store, call.path), _array, paths=_TARGETS),
         Operation(
-            "replace-resume", _replace_resuming, _array, replaces=True, restart=partial(_replace_resuming, resume=False)
+            "replace-resume",
+            partial(_replace, resume=True),
+            _array,
+            replaces=True,
+            restart=partial(_replace, resume=False),
         ),
-        Operation("replace-later", _replace_later, _array, replaces=True, reserves_late=True),
+        Operation("replace-later", partial(_replace, compute=False), _array, replaces=True, reserves_late=True),
         Operation("replace-convert", _convert_over, _source_and_array, replaces=True, joins=True, paths=_TARGETS),
         Operation("replace-dataset", _replace_dataset, _stored_dataset, replaces=True),
         Operation("delayed-dataset", _delayed_dataset, in_place=True, begins=_begin_dataset),
@@ -313,15 +304,10 @@ OPERATIONS = {
             replaces=True,
             begins=partial(_begin_dataset, mode="w"),
         ),
-        *(
-            _job(name, run, needs)
-            for name, run, needs in (
-                ("pyramid", _pyramid, _source),
-                ("replace-pyramid", _replace_pyramid, _old_pyramid),
-                ("levels", _levels, _base),
-                ("replace-levels", _replace_levels, _old_levels),
-            )
-        ),
+        _job("pyramid", _pyramid, _source),
+        _job("replace-pyramid", _replace_pyramid, _old_pyramid),
+        _job("levels", _levels, _base),
+        _job("replace-levels", _replace_levels, _old_levels),
         Operation("repair", _repair, paths=_ROOT),
         Operation("reader", lambda call: snapshot(call.store, raises=True), paths=_ROOT),
     )

@@ -27,8 +27,6 @@ from chunkmill.model.metadata import is_within
 from chunkmill.nodes.delete import _RECORD as DELETED_NODES
 from chunkmill.stores.memory import MemoryStore
 
-__all__ = ["Oracle"]
-
 Views = dict[str, Snapshot]
 _EMPTY_GROUP = ("group", "[]"), ()
 

@@ -25,8 +25,6 @@ from chunkmill.journal import heartbeat, journal, plans
 from chunkmill.runtime import stage_runner
 from chunkmill.stores import conflicts
 
-__all__ = ["ENDED", "PROCESS", "PROCESSES", "anonymous", "one_actor_at_a_time"]
-
 
 @contextmanager
 def one_actor_at_a_time() -> Iterator[None]:

@@ -15,8 +15,6 @@ from chunkmill.errors import NodeExists
 from chunkmill.stores.base import Store
 from chunkmill.stores.memory import MemoryStore
 
-__all__ = ["GROUNDS", "Scenario", "scenarios"]
-
 GROUNDS = ("bare", "consolidated")
 _ROOT = ("",)
 _MADE = "g/a/1"  # where one at g/a makes a node

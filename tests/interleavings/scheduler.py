@@ -25,9 +25,6 @@ from chunkmill.errors import ChunkmillError
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 from chunkmill.stores.memory import MemoryStore
 
-__all__ = ["Access", "ActorStore", "Choose", "Crash", "Outcome", "Run", "Step", "pack", "play"]
-__all__ += ["attempt", "following", "unpack", "wandering"]
-
 _PATIENCE = 5.0
 """Seconds after which an actor that does not come to its next store operation is taken to wait for the other."""
 

@@ -11,8 +11,6 @@ from chunkmill.nodes import opening
 from chunkmill.nodes.group import as_node
 from chunkmill.stores.base import Store
 
-__all__ = ["UNREADABLE", "Snapshot", "snapshot"]
-
 Snapshot = Mapping[str, tuple[Any, tuple[Any, ...]]]
 """Path -> what its documents say, and its values; of each view."""
 

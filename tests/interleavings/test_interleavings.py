@@ -20,15 +20,7 @@ N_RUNS = settings().max_examples // 2  # of a pair, by the profile of hypothesis
 N_RUNS_BRIEFLY = 12
 N_SCENARIOS = 2  # of the thirty or so of a pair: the serial orders of one take as long as a dozen runs
 
-LONG = {
-    "replace-later",
-    "delayed-dataset",
-    "replace-delayed-dataset",
-    "pyramid",
-    "replace-pyramid",
-    "levels",
-    "replace-levels",
-}
+LONG = {name for name in OPERATIONS if name.endswith(("-later", "delayed-dataset", "pyramid", "levels"))}
 # one pair in thirteen of the long ones, within some 10 s: the command runs them all
 EVERY = [
     pair
