@@ -10,6 +10,7 @@ from support.small_jobs import dead_heartbeat, put
 
 from chunkmill.errors import JobError
 from chunkmill.journal.journal import Journal
+from chunkmill.journal.lease import leased
 from chunkmill.journal.plans import LEASE, RUNNING, Plan
 from chunkmill.journal.records import Record
 from chunkmill.runtime import task as stage_task
@@ -189,6 +190,17 @@ def test_nothing_is_left_of_a_job_that_was_killed_while_it_cleared_up(tmp_path):
     journal.store.set(f"{journal.prefix}{RUNNING}dead", b"{}")
     assert journal.resume() is False
     assert not [*tmp_path.rglob("*")]
+    with leased(journal.store, "", "job"):
+        journal.store.set(f"{journal.prefix}0/1-gone", b"{}")
+    assert not [*tmp_path.rglob("*")]
+
+
+def test_what_is_staged_without_a_place_that_it_takes_is_of_a_damaged_plan(store):
+    journal = Journal(store, Plan("a", "put it", "plan"))
+    journal.begin()
+    store.set(f"{journal.prefix}new-{journal.plan.run}/c/0", b"x")
+    assert Journal(store, Plan("a", "put it", "plan")).resume() is False
+    assert not list(store.list_prefix(""))
 
 
 def test_a_beat_that_follows_the_end_of_its_job_is_cleared_up(store, monkeypatch):

@@ -22,11 +22,11 @@ def begin(store, path, **kwargs):
 
 
 def test_where_jobs_are_met(store):
-    for path in ("a", "a/b/c", "ab"):
-        begin(store, path)
+    a, *_ = [begin(store, path) for path in ("a", "a/b/c", "ab")]
     assert [job.path for job in jobs_at(store, "a/b")] == ["a"]
     assert {job.path for job in jobs_at(store, "a/b", below=True)} == {"a", "a/b/c"}
     assert {job.path for job in jobs_at(store, "a/b/c", "ab")} == {"a", "a/b/c", "ab"}
+    assert [job.path for job in jobs_at(store, "a", below=True, own_run=a.plan.run)] == ["a/b/c"]
     assert jobs_at(store, "") == jobs_at(store, "c") == []
     assert {job.path for job in jobs_at(store, "", below=True)} == {"a", "a/b/c", "ab"}
 
@@ -113,6 +113,10 @@ def test_a_reservation_is_alone_and_leaves_nothing(store):
             check_no_job(store, "a/b")
         check_no_job(store, "a", own_run=own.run)
     assert list(store.list_prefix("")) == []
+    for stays in (False, True):
+        with pytest.raises(ZeroDivisionError), leased(store, "a", "write to 'a'", stays=lambda: stays):  # noqa: B023
+            raise ZeroDivisionError
+        assert len(unfinished_jobs(store)) == stays
 
 
 def test_the_reservation_of_a_dead_writer_is_taken_over_and_refuses_nobody(store):
@@ -191,7 +195,7 @@ def test_a_lease_is_one_object_that_beats(store, monkeypatch):
         _, first = store.get_versioned(key)
         wait_for(lambda: store.get_versioned(key)[1] != first)
         (job,) = jobs_at(store, "a")
-        assert (job.run, job.is_running) == (own.run, True)
+        assert (job.run, job.is_running, job.began[:2]) == (own.run, True, "20")
         theirs = Plan("a", "write to 'a'", "plan", "another").packed()
         store.set(key, theirs)  # of who has taken it over, as this client had been suspended
         time.sleep(0.05)

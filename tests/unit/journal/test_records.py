@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from support.cases import cases
 from support.memory import peak_below
-from support.recording import RecordingStore
+from support.recording import FailingStore, RecordingStore
 
 from chunkmill.journal.records import Listings, Record, Records, StoreKeys, digest_now
 from chunkmill.stores.memory import MemoryStore
@@ -33,6 +33,21 @@ def test_sizes_are_compared():
     store.delete("a/c/9")
     assert list(record.differences(store))[1] == ("a/c/9", "absent, where 10 bytes were written")
     assert not record.holds(store)
+    assert not record.holds(FailingStore(store, 1))
+
+
+def test_of_a_remote_store_a_sample_is_looked_at_first(store, monkeypatch):
+    monkeypatch.setattr("chunkmill.journal.records._N_SAMPLED", 2)
+    records = Records(store, "job/", "r1")
+    for task in range(6):
+        store.set(f"a/c/{task}", b"x")
+        records.put(0, task, Record({}, {f"a/c/{task}": 1}))
+    store.is_remote = True
+    store.delete("a/c/1")
+    assert records.forget_false(0, range(6)) == {*range(6)}
+    store.delete("a/c/3")
+    assert records.forget_false(0, range(6)) == {0, 2, 4, 5}
+    assert records.forget_false(0, [2, 4, 5]) == {2, 4, 5}
 
 
 def test_records_of_another_run_stay():
