@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,10 +22,6 @@ class Read:
         self.values = np.asarray(values)
         self.attributes = attributes
         self.names = None if names is None else tuple(names)
-
-
-class Reader(Protocol):
-    def __call__(self, store: Path, path: str, fmt: str) -> Read: ...
 
 
 def read_zarr_python(store: Path, path: str, fmt: str) -> Read:
@@ -88,7 +85,7 @@ def unmoved(attributes: dict[str, Any]) -> dict[str, Any]:
     return rest | rest.pop("_chunkmill_attributes", {})
 
 
-READERS: dict[str, tuple[Reader, frozenset[str]]] = {
+READERS: dict[str, tuple[Callable[[Path, str, str], Read], frozenset[str]]] = {
     "zarr-python": (read_zarr_python, frozenset({"zarr2", "zarr3"})),
     "zarrs": (read_zarrs, frozenset({"zarr2", "zarr3"})),
     "tensorstore": (read_tensorstore, frozenset({"zarr2", "zarr3", "n5"})),

@@ -117,17 +117,21 @@ class RecordingStore(_Wrapper):
 
 
 class Meanwhile(RecordingStore):
-    """Calls `act` with the store below, once, before the n-th request that `when` says; without, it dies there."""
+    """Calls `act` with the store below, once, before the n-th request that `when` says; without, it dies there.
+
+    `when` is a method and a key, or says of both whether it is then.
+    """
 
     def __init__(
         self,
         below: Store,
-        when: Callable[[str, str], bool],
+        when: Callable[[str, str], bool] | tuple[str, str],
         act: Callable[[Store], object] | None = None,
         n: int = 1,
     ) -> None:
         super().__init__(below)
-        self.when, self.act, self.left, self.done = when, act, n, False
+        self.when = when if callable(when) else lambda *asked: asked == when
+        self.act, self.left, self.done = act, n, False
 
     def _before(self, method: str, key: str, byte_range: ByteRange | None = None) -> None:
         super()._before(method, key, byte_range)

@@ -236,8 +236,7 @@ def test_silent_clients_are_listed_without_waiting_and_watched_before_a_job_is_d
 
 
 @pytest.mark.parametrize("said", [{"n_bytes": "x"}, {"seconds": [1], "stage": 5, "n_tasks": "7"}, {"host": {"a": 1}}])
-def test_a_heartbeat_of_a_stranger_may_say_anything(said):
-    store = MemoryStore()
+def test_a_heartbeat_of_a_stranger_may_say_anything(store, said):
     store.set(f"{journal_prefix('a')}{PLAN}", json.dumps({"kind": "convert", "job": "j", "run": "1"}).encode())
     beat = {"seen": datetime.now(UTC).isoformat(), "pid": 1} | said
     store.set(f"{journal_prefix('a')}running-1-x", json.dumps(beat).encode())

@@ -85,6 +85,7 @@ def test_a_store_that_fails_hides_no_error(store):
     with pytest.raises(KeyboardInterrupt), Heartbeat(failing, KEY, "put it").running():
         raise KeyboardInterrupt
     assert not is_live(store.get(KEY))  # which is left
+    assert heartbeat.end_dead(store, [KEY, "absent"]) == 1
 
 
 def test_a_store_that_cannot_be_asked_is_no_yes(store, attempt):

@@ -11,7 +11,7 @@ from support.small_jobs import dead_heartbeat, put
 from chunkmill.errors import JobError
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.lease import leased
-from chunkmill.journal.plans import LEASE, RUNNING, Plan
+from chunkmill.journal.plans import LEASE, RUNNING, Plan, end_plan
 from chunkmill.journal.records import Record
 from chunkmill.runtime import task as stage_task
 from chunkmill.stores.local import LocalStore
@@ -193,6 +193,14 @@ def test_nothing_is_left_of_a_job_that_was_killed_while_it_cleared_up(tmp_path):
     with leased(journal.store, "", "job"):
         journal.store.set(f"{journal.prefix}0/1-gone", b"{}")
     assert not [*tmp_path.rglob("*")]
+
+
+def test_a_job_that_is_over_refuses_no_other(store):
+    old = Journal(store, Plan("a", "put it", "plan"))
+    old.begin()
+    end_plan(store, old.plan_key, *store.get_versioned(old.plan_key), old.plan.run)
+    assert Journal(store, Plan("a", "another", "x")).resume() is False
+    assert not list(store.list_prefix(""))
 
 
 def test_what_is_staged_without_a_place_that_it_takes_is_of_a_damaged_plan(store):

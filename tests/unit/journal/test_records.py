@@ -33,7 +33,7 @@ def test_sizes_are_compared():
     store.delete("a/c/9")
     assert list(record.differences(store))[1] == ("a/c/9", "absent, where 10 bytes were written")
     assert not record.holds(store)
-    assert not record.holds(FailingStore(store, 1))
+    assert record.holds(FailingStore(store, 1)) is False
 
 
 def test_of_a_remote_store_a_sample_is_looked_at_first(store, monkeypatch):

@@ -47,13 +47,21 @@ class TestChange:
         with pytest.raises(StoreError, match="mode='r\\+'"):
             cm.open(node.store, path).update_attributes({"x": 1})
 
-    def test_a_node_that_is_gone(self, fmt, path):
-        store = make(fmt)
-        node = cm.open(store, path, mode="r+")
-        store.delete_prefix("")
-        if path or fmt in {"zarr2", "zarr3"}:
-            with pytest.raises(NodeNotFound):
-                node.update_attributes({"x": 1})
+
+@cases("fmt", FORMATS)
+def test_a_node_that_others_have_deleted_is_not_made_again(store, fmt):
+    """A folder is a group in N5: the deleted one was there again, with these attributes alone."""
+    cm.create_group(store, "g", format=fmt, attributes={"made": "before"})
+    cm.create_array(store, "g/a", shape=(4,), dtype="i4", format=fmt)
+    nodes = [cm.open(store, path, mode="r+") for path in ("", "g", "g/a")]
+    cm.delete(store, "g")
+    with pytest.raises(NodeNotFound, match="deleted or replaced after it was opened"):
+        nodes[1].update_attributes({"x": 1})
+    store.delete_prefix("")
+    for node in nodes[fmt not in {"zarr2", "zarr3"} :]:
+        with pytest.raises(NodeNotFound):
+            node.update_attributes({"x": 1})
+    assert list(store.list_prefix("")) == []
 
 
 @cases("fmt", ["zarr2", "zarr3"])

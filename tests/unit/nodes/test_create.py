@@ -97,7 +97,7 @@ def test_one_that_the_format_cannot_hold(store):
 
 def before_it_is_there(act):
     """Return a store in which others act just before a document is there."""
-    return Meanwhile(MemoryStore(), lambda method, key: (method, key) == ("set_if", "g/b/zarr.json"), act)
+    return Meanwhile(MemoryStore(), ("set_if", "g/b/zarr.json"), act)
 
 
 CREATORS = {
@@ -134,11 +134,8 @@ def test_what_others_create_first_is_theirs_alone(kind, monkeypatch):
     cm.create_array(other, "g/array", format="zarr2", **ABOUT)
     cm.create_group(other, "g/group", format="zarr2")
     theirs = f".z{kind}"
-    raced = Meanwhile(
-        store,
-        lambda *asked: asked == ("set_if", "g/b/.zarray"),
-        lambda below: below.set(f"g/b/{theirs}", other.get(f"g/{kind}/{theirs}")),
-    )
+    document = other.get(f"g/{kind}/{theirs}")
+    raced = Meanwhile(store, ("set_if", "g/b/.zarray"), lambda below: below.set(f"g/b/{theirs}", document))
     with pytest.raises(NodeExists, match="made by others"):
         cm.create_array(raced, "g/b", format="zarr2", attributes={"n": 1}, **ABOUT)
     assert list(store.list_prefix("g/b/")) == [f"g/b/{theirs}"]

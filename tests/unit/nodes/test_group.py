@@ -82,12 +82,10 @@ def test_require_group_makes_what_is_missing_and_keeps_what_is_there():
         group.require_group("x")
     with pytest.raises(NodeExists):
         group.require_group("x/y")
-    others = Meanwhile(
-        group.store,
-        lambda method, key: (method, key) == ("set_if", "g/zarr.json"),
-        lambda store: cm.create_group(store, "g", attributes={"n": 2}),
+    raced = Meanwhile(
+        group.store, ("set_if", "g/zarr.json"), lambda its: cm.create_group(its, "g", attributes={"n": 2})
     )
-    assert dict(cm.open_group(others, mode="r+").require_group("g").attributes) == {"n": 2}
+    assert dict(cm.open_group(raced, mode="r+").require_group("g").attributes) == {"n": 2}
 
 
 def test_open_group_for_appending_makes_it(tmp_path):

@@ -124,8 +124,7 @@ class TestStaleConsolidatedMetadata:
         assert [node.path for node in walk(open_source(group))] == ["", "g", "g/a"]
 
 
-def test_a_group_of_a_web_server_stays_as_it_is():
-    store = MemoryStore()
+def test_a_group_of_a_web_server_stays_as_it_is(store):
     store.can_list = False
     make(store, "a", "zarr2")
     cm.consolidate(store)

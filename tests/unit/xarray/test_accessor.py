@@ -37,8 +37,7 @@ def test_registered_in_either_order(imports):
     register_accessors()  # again, as the package does that is reloaded
 
 
-def test_write_and_append():
-    store = MemoryStore()
+def test_write_and_append(store):
     assert DATASET.chunkmill.write(store, format="zarr2", encoding={"t": {"chunks": (3, 2)}}).n_keys > 0
     assert cm.open_array(store, "t").chunks == (3, 2)
     later = DATASET.assign_coords(time=DATASET.time + 4)

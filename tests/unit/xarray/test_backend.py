@@ -5,13 +5,11 @@ import xarray as xr
 from support.cases import cases
 
 import chunkmill as cm
-from chunkmill.stores.memory import MemoryStore
 
 
 @cases("name", ["zarr2", "zarr3", "n5"])
 @cases("group", [None, "images/one"])
-def test_a_node_a_level(name, group):
-    store = MemoryStore()
+def test_a_node_a_level(store, name, group):
     source = cm.create_array(store, "scan", shape=(4, 8, 8), dtype="u1", chunks=(4, 4, 4), format=name, codecs="gzip")
     source[...] = np.arange(256).reshape(4, 8, 8)
     cm.create_array(store, "images/other", shape=(3,), dtype="i4", chunks=(3,), format=name, dimension_names=["q"])
@@ -29,8 +27,7 @@ def test_a_node_a_level(name, group):
         assert tree["images"]["other"].dims == ("q",)
 
 
-def test_channels_have_no_coordinates():
-    store = MemoryStore()
+def test_channels_have_no_coordinates(store):
     source = cm.create_array(store, "a", shape=(2, 8, 8), dtype="u1", chunks=(1, 8, 8), dimension_names=["c", "y", "x"])
     cm.pyramid(source, (store, "p"), levels=2)
     level = xr.open_datatree(store, engine="chunkmill", group="p", chunks={})["1"]
@@ -38,8 +35,7 @@ def test_channels_have_no_coordinates():
     assert level["image"].shape == (2, 4, 4)
 
 
-def test_wrong_metadata_are_a_group_like_any_other():
-    store = MemoryStore()
+def test_wrong_metadata_are_a_group_like_any_other(store):
     cm.create_group(store, attributes={"multiscales": [{"datasets": [{"path": "missing"}]}]})
     cm.create_array(store, "a", shape=(3,), dtype="i4", chunks=(3,))
     assert list(xr.open_datatree(store, engine="chunkmill").data_vars) == ["a"]

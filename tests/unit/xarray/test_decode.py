@@ -84,8 +84,7 @@ def test_wrong_attributes_are_one_error_that_names_the_variable(name, chunks):
     assert "v" not in xr.open_dataset(url, engine="chunkmill", drop_variables=["v"]).load()
 
 
-def test_a_chunk_that_fails_is_not_an_error_of_decoding():
-    store = MemoryStore()
+def test_a_chunk_that_fails_is_not_an_error_of_decoding(store):
     one = {"shape": (4,), "dtype": "i4", "chunks": (2,), "codecs": "gzip", "dimension_names": ["x"]}
     cm.create_array(store, "v", **one, attributes={"scale_factor": 2.0, "units": "days since 2000-01-01"})[...] = 1
     store.set("v/c/0", b"not gzip")
@@ -93,16 +92,14 @@ def test_a_chunk_that_fails_is_not_an_error_of_decoding():
         xr.open_dataset(store, engine="chunkmill").load()
 
 
-def test_an_argument_that_xarray_does_not_have_is_no_error_of_a_variable():
-    store = MemoryStore()
+def test_an_argument_that_xarray_does_not_have_is_no_error_of_a_variable(store):
     cm.create_array(store, "v", shape=(4,), dtype="i4", chunks=(2,), attributes={"scale_factor": 2.0})
     with pytest.raises(TypeError, match="gruop"):
         xr.open_dataset(store, engine="chunkmill", gruop="a")
 
 
-def test_joined_characters():
+def test_joined_characters(store):
     """Their array has one axis more than the variable."""
-    store = MemoryStore()
     cm.to_store(np.full((40, 3), b"x"), store, "c", chunks=(4, 3), dimension_names=["n", "string3"])
     opened = xr.open_dataset(store, engine="chunkmill", chunks={}).c
     assert opened.shape == (40,)
