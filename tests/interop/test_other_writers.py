@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from interop.peers import READERS, WARNINGS, read_tensorstore, read_z5py, read_zarr_python, read_zarrs
 from numcodecs import Delta, GZip, Zlib
+from support.hostile import v2
 
 import chunkmill as cm
 from chunkmill.errors import MetadataError, UnsupportedFeature
@@ -78,11 +79,7 @@ COMPRESSORS = st.one_of(
 @given(compressor=COMPRESSORS, dtype=st.sampled_from(["<f4", ">i2", "|u1"]), shards=st.booleans())
 def test_what_becomes_of_any_compressor_is_valid_for_other_implementations(compressor, dtype, shards, tmp_path_factory):
     """TensorStore and zarr-python validate configurations when they open an array; zarrs when it is read."""
-    document = {
-        "zarr_format": 2, "shape": [4], "chunks": [2], "dtype": dtype, "fill_value": 0, "order": "C", "filters": None,
-        "compressor": compressor,
-    }  # fmt: skip
-    found = ZarrV2().parse_array("", {".zarray": json.dumps(document).encode()})
+    found = ZarrV2().parse_array("", v2(shape=[4], chunks=[2], dtype=dtype, compressor=compressor))
     folder = tmp_path_factory.mktemp("any")
     cm.create_array(
         folder / "a", shape=4, chunks=2, shards=4 if shards else None, dtype=found.dtype, format="zarr3",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.hostile import v2
 
 import chunkmill as cm
 
@@ -62,10 +63,7 @@ def test_the_sets_are_there():
 def test_sets_in_parquet_as_gdal_has_them(tmp_path):
     """As its tests of its driver: the last file is not filled up, `filters` is empty, and a path leads upwards."""
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    document = {
-        "zarr_format": 2, "shape": [3, 4], "chunks": [2, 3], "compressor": None, "dtype": ">u1", "order": "C",
-        "filters": [], "fill_value": None,
-    }  # fmt: skip
+    document = json.loads(v2(shape=[3, 4], chunks=[2, 3], dtype=">u1", filters=[], fill_value=None)[".zarray"])
     (tmp_path / "ar").mkdir()
     (tmp_path / ".zmetadata").write_text(json.dumps({"metadata": {"ar/.zarray": document}, "record_size": 3}))
     for n, numbers in enumerate([[0, 1, 2], [4]]):

@@ -80,53 +80,50 @@ def test_an_interrupted_conversion_is_kept(writer):
     np.testing.assert_array_equal(cm.open_array(target, "g/a")[...], VALUES)
 
 
-def test_onto_an_array_that_an_interrupted_write_overwrites():
-    target = MemoryStore()
-    a = cm.create_array(target, "g/a", shape=VALUES.shape, dtype="i4", chunks=(2, 2))
+def test_onto_an_array_that_an_interrupted_write_overwrites(store):
+    a = cm.create_array(store, "g/a", shape=VALUES.shape, dtype="i4", chunks=(2, 2))
     x = da.from_array(VALUES, (2, 2))
-    interrupt_block_write(target, x, mode="r+")
+    interrupt_block_write(store, x, mode="r+")
     ones = da.ones((2, 2), dtype="i4")
     region = (slice(0, 2), slice(0, 2))
     for write in (
         lambda: cm.store(ones, a, regions=region),
-        lambda: cm.to_store(ones, target, "g/a", region=region),
-        lambda: cm.convert(make_source(), (target, "g/a/b"), format="zarr3"),
+        lambda: cm.to_store(ones, store, "g/a", region=region),
+        lambda: cm.convert(make_source(), (store, "g/a/b"), format="zarr3"),
     ):
         with pytest.raises(JobError, match=r"was interrupted: .write to 'g/a'"):
             write()
-    assert cm.to_store(x, target, "g/a", mode="r+", resume=True).n_resumed > 0
+    assert cm.to_store(x, store, "g/a", mode="r+", resume=True).n_resumed > 0
     cm.store(ones, a, regions=region)
 
 
-def test_overwriting_discards_an_interrupted_job():
-    target = MemoryStore()
-    interrupt(target)
-    cm.create_group(target, "", format="zarr3", overwrite=True)
-    assert list(target.list_prefix("")) == ["zarr.json"]
-    interrupt_block_write(target)
-    cm.create_array(target, "g/a", shape=(4,), dtype="i4", chunks=(2,), overwrite=True)
-    assert not unfinished_jobs(target)
-    assert not [key for key in target.list_prefix("g/a/") if not key.endswith("zarr.json")]
-    interrupt_block_write(target, mode="w")
-    cm.to_store(da.from_array(OTHER, (2, 2)), target, "g/a", mode="w")
-    assert not unfinished_jobs(target)
-    np.testing.assert_array_equal(cm.open_array(target, "g/a")[...], OTHER)
+def test_overwriting_discards_an_interrupted_job(store):
+    interrupt(store)
+    cm.create_group(store, "", format="zarr3", overwrite=True)
+    assert list(store.list_prefix("")) == ["zarr.json"]
+    interrupt_block_write(store)
+    cm.create_array(store, "g/a", shape=(4,), dtype="i4", chunks=(2,), overwrite=True)
+    assert not unfinished_jobs(store)
+    assert not [key for key in store.list_prefix("g/a/") if not key.endswith("zarr.json")]
+    interrupt_block_write(store, mode="w")
+    cm.to_store(da.from_array(OTHER, (2, 2)), store, "g/a", mode="w")
+    assert not unfinished_jobs(store)
+    np.testing.assert_array_equal(cm.open_array(store, "g/a")[...], OTHER)
 
 
 @cases("layout", [{"format": "zarr2"}, {"shards": (4, 4), "chunks": (2, 2)}])
-def test_what_an_interrupted_write_left_is_no_value_of_a_new_array(layout):
+def test_what_an_interrupted_write_left_is_no_value_of_a_new_array(store, layout):
     """49 of 64 elements of the write that died were shown."""
-    target = MemoryStore()
-    cm.create_group(target, "g", format=layout.get("format", "zarr3"))
+    cm.create_group(store, "g", format=layout.get("format", "zarr3"))
     written = MemoryStore()
     cm.to_store(da.from_array(VALUES, (4, 4)), written, "g/a", **layout)
     for key in written.list_prefix("g/a/"):
         if "." not in key.rpartition("/")[2] or key.endswith("0.0"):  # chunks, and no document: its writer was killed
-            target.set(key, written.get(key))
-    assert list(target.list_prefix("g/a/"))
-    a = cm.create_array(target, "g/a", shape=VALUES.shape, dtype="i4", **({"chunks": (4, 4)} | layout))
+            store.set(key, written.get(key))
+    assert list(store.list_prefix("g/a/"))
+    a = cm.create_array(store, "g/a", shape=VALUES.shape, dtype="i4", **({"chunks": (4, 4)} | layout))
     assert not a[...].any()
-    assert cm.check(target).ok
+    assert cm.check(store).ok
 
 
 def die(store):

@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from support import hostile
 from support.cases import cases
 from support.recording import RecordingStore, contents, copy_keys
 
@@ -208,28 +209,14 @@ class TestGroup:
 # ----------------------------------------------------------------------------------------------------------------------
 # Which format
 
-V2_ARRAY = {
-    "zarr_format": 2, "shape": [3], "chunks": [2], "dtype": "<i4", "fill_value": 0, "order": "C", "filters": None,
-    "compressor": None,
-}  # fmt: skip
+V2_ARRAY = hostile.v2(shape=[3], chunks=[2])[".zarray"]
 V3_GROUP = {"zarr_format": 3, "node_type": "group"}
-V3_ARRAY = {
-    "zarr_format": 3, "node_type": "array", "shape": [4], "data_type": "int8", "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}},
-    "chunk_key_encoding": {"name": "default"}, "fill_value": 0, "codecs": [{"name": "bytes"}],
-}  # fmt: skip
-DRAFT_ENTRY = {
-    "zarr_format": "https://purl.org/zarr/spec/core/3.0",
-    "metadata_encoding": {"type": "json", "metadata_key_suffix": ".json"},
-    "extensions": [],
-}
+V3_ARRAY = hostile.v3(shape=[4], chunk_grid=hostile.regular(2))["zarr.json"]
 EXPERIMENT_ENTRY = {
     "zarr_format": "https://purl.org/zarr/spec/protocol/core/3.0", "metadata_encoding": "https://purl.org/zarr/spec/protocol/core/3.0",
     "metadata_key_suffix": ".json", "extensions": [],
 }  # fmt: skip
-DRAFT_ARRAY = {
-    "shape": [5], "data_type": "<i2", "chunk_grid": {"type": "regular", "chunk_shape": [2], "separator": "/"}, "chunk_memory_layout": "C", "fill_value": 0,
-    "extensions": [], "attributes": {},
-}  # fmt: skip
+DRAFT_ENTRY, DRAFT_ARRAY = hostile.ENTRY, json.loads(hostile.draft(shape=[5])["meta/array.json"])
 N5_ARRAY = {"dimensions": [6], "blockSize": [2], "dataType": "int16", "compression": {"type": "raw"}}
 
 GUESSES = {
@@ -247,7 +234,7 @@ GUESSES = {
     "draft, implicit root": ({"zarr.json": DRAFT_ENTRY, "meta/g/a.array.json": DRAFT_ARRAY}, "", "zarr3-draft", None),
     "draft beside a v2 array": ({"zarr.json": DRAFT_ENTRY, "meta/a.array.json": DRAFT_ARRAY, "a/.zarray": V2_ARRAY}, "a", "zarr2", (3,)),
     "experiment": (
-        {"zarr.json": EXPERIMENT_ENTRY, "meta/root/a.array.json": DRAFT_ARRAY | {"chunk_grid": {"type": "regular", "chunk_shape": [2], "separator": "/"}, "compressor": None}},
+        {"zarr.json": EXPERIMENT_ENTRY, "meta/root/a.array.json": DRAFT_ARRAY | {"compressor": None}},
         "a", "zarr3-experimental", (5,),
     ),
     "n5": ({"attributes.json": N5_ARRAY}, "", "n5", (6,)),

@@ -6,6 +6,7 @@ import json
 
 import pytest
 from support.cases import cases
+from support.hostile import v2
 from support.recording import deaths
 
 import chunkmill as cm
@@ -17,11 +18,8 @@ from chunkmill.nodes.reference_sets import open_reference_store
 from chunkmill.references.files import SetFile, in_memory
 from chunkmill.stores.memory import MemoryStore
 
-ARRAY = {
-    "zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<i4", "compressor": None, "fill_value": 0, "order": "C",
-    "filters": None,
-}  # fmt: skip
-SET = {"version": 1, "refs": {".zgroup": '{"zarr_format": 2}', "x/.zarray": json.dumps(ARRAY)}}
+ARRAY = v2(shape=[4], chunks=[2])[".zarray"].decode()
+SET = {"version": 1, "refs": {".zgroup": '{"zarr_format": 2}', "x/.zarray": ARRAY}}
 
 
 def file_at(url, *, kind=None, record_size=10):

@@ -55,9 +55,8 @@ def test_bounds_without_units_take_those_of_their_coordinate(attribute, lazily):
 
 
 @cases(("chunk", "name"), [(1, "zarr2"), (3, "zarr3"), (4, "n5"), (7, "zarr3-draft"), (100, "zarr3")])
-def test_append(tmp_path, chunk, name):
+def test_append(url, chunk, name):
     """Of any length, onto chunks that are full or not, from memory and from dask."""
-    url = str(tmp_path / "x")
     parts = [series(5), series(3, "2000-01-06"), series(1, "2000-01-09"), series(6, "2000-01-10")]
     write_dataset(parts[0], url, format=name, encoding={"v": {"chunks": (chunk, 3)}})
     for part, lazily in zip(parts[1:], (True, False, True), strict=True):

@@ -228,32 +228,29 @@ def test_one_task_reads_one_store_key_of_any_layout(store, layout):
         np.testing.assert_array_equal(ds.a, values)
 
 
-def test_axes_without_names():
-    url = MemoryStore()
-    cm.create_array(url, "plain", shape=(4, 4), dtype="i4", chunks=(2, 2), format="n5")
-    cm.create_array(url, "named", shape=(4,), dtype="i4", chunks=(2,), dimension_names=["x"], format="n5")
-    ds = read(url)
+def test_axes_without_names(store):
+    cm.create_array(store, "plain", shape=(4, 4), dtype="i4", chunks=(2, 2), format="n5")
+    cm.create_array(store, "named", shape=(4,), dtype="i4", chunks=(2,), dimension_names=["x"], format="n5")
+    ds = read(store)
     assert ds.plain.dims == ("plain_dim_0", "plain_dim_1")
     assert ds.named.dims == ("x",)
-    cm.create_array(url := MemoryStore(), "a", shape=(4, 3), dtype="i4", chunks=(2, 2), dimension_names=[None, "x"])
-    assert read(url).a.dims == ("a_dim_0", "x")
+    cm.create_array(store := MemoryStore(), "a", shape=(4, 3), dtype="i4", chunks=(2, 2), dimension_names=[None, "x"])
+    assert read(store).a.dims == ("a_dim_0", "x")
 
 
-def test_dimensions_that_disagree_say_which():
-    url = MemoryStore()
+def test_dimensions_that_disagree_say_which(store):
     for name, n in (("s0", 8), ("s1", 4)):
-        cm.create_array(url, name, shape=(n,), dtype="u1", chunks=(4,), dimension_names=["z"], format="n5")
+        cm.create_array(store, name, shape=(n,), dtype="u1", chunks=(4,), dimension_names=["z"], format="n5")
     with pytest.raises(DatasetError, match=r"'s1'.*'z' has length 4, but 8 in 's0'.*drop_variables=\['s1'\]"):
-        read(url)
-    assert read(url, drop_variables=["s1"]).sizes == {"z": 8}
-    assert read(url, group="s1").sizes == {"z": 4}
+        read(store)
+    assert read(store, drop_variables=["s1"]).sizes == {"z": 8}
+    assert read(store, group="s1").sizes == {"z": 4}
 
 
-def test_an_array_opens_as_a_dataset_of_one():
-    url = MemoryStore()
-    cm.create_array(url, shape=(3,), dtype="i4", chunks=(3,), dimension_names=["x"], attributes={"units": "m"})
-    assert read(url).data.attrs == {"units": "m"}
-    assert xr.open_dataarray(url, engine="chunkmill").sizes == {"x": 3}
+def test_an_array_opens_as_a_dataset_of_one(store):
+    cm.create_array(store, shape=(3,), dtype="i4", chunks=(3,), dimension_names=["x"], attributes={"units": "m"})
+    assert read(store).data.attrs == {"units": "m"}
+    assert xr.open_dataarray(store, engine="chunkmill").sizes == {"x": 3}
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -366,8 +363,7 @@ def test_trees_are_those_of_xarrays_engine(url, zarr_format):
     xr.testing.assert_identical(chunked.load(), tree())
 
 
-def test_an_array_is_no_tree():
-    url = MemoryStore()
-    cm.create_array(url, shape=(2,), dtype="i4", chunks=(2,))
+def test_an_array_is_no_tree(store):
+    cm.create_array(store, shape=(2,), dtype="i4", chunks=(2,))
     with pytest.raises(DatasetError, match="expected a group, got an array"):
-        xr.open_datatree(url, engine="chunkmill")
+        xr.open_datatree(store, engine="chunkmill")
