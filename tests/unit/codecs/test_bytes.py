@@ -2,34 +2,31 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from contracts.codec_contract import NUMBERS, contract, pipeline_of, same, spec_of
+from contracts.codec_contract import BIG, LITTLE, NUMBERS, codec, fixed, pipeline_of, same, spec_of
 from support.cases import cases
+from support.codecs import chunks_of, not_built, not_decoded
 
-from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.bytes import BytesCodec, check_claim
-from chunkmill.errors import CodecError, MetadataError
+from chunkmill.errors import CodecError
 
-LITTLE = [{"name": "bytes", "configuration": {"endian": "little"}}]
-BIG = [{"name": "bytes", "configuration": {"endian": "big"}}]
 NESTED = np.dtype([("a", "i2"), ("b", [("c", "f4"), ("d", "u2", (2,))]), ("s", "S3")])
-TestLittle = contract(
-    LITTLE,
+TestLittle = fixed(
+    [LITTLE],
     [
         *NUMBERS, np.array(["ab", "ü"], "U3"), np.array([b"ab", b""], "S3"), np.array([1, 2], "M8[ns]"),
         np.zeros(2, NESTED),
     ],
-    fixed_size=True,
-    frozen=[
+    [
         (np.array([1, -2], "i2"), "0100 feff"), (np.array([[True], [False]]), "01 00"),
         (np.array([1.5], "f4"), "0000c03f"), (np.array([1 + 2j], "c8"), "0000803f 00000040"),
         (np.array(["a"], "U2"), "61000000 00000000"), (np.array([b"a"], "S2"), "6100"),
         (np.array([(1, (1.5, (2, 3)), b"x")], NESTED), "0100 0000c03f 02000300 780000"),
     ],
 )  # fmt: skip
-TestBig = contract(
-    BIG, TestLittle.arrays,
-    fixed_size=True,
-    frozen=[
+TestBig = fixed(
+    [BIG],
+    TestLittle.arrays,
+    [
         (np.array([1, -2], "i2"), "0001 fffe"), (np.array([True, False]), "01 00"), (np.array([1, -2], "i1"), "01 fe"),
         (np.array([1 + 2j], "c8"), "3f800000 40000000"),
         (np.array(["a"], "U2"), "00000061 00000000"), (np.array([-1, 1], "m8[s]"), "ffffffffffffffff 0000000000000001"),
@@ -41,7 +38,7 @@ TestBig = contract(
 def test_native_bytes_are_not_copied():
     array = np.arange(6, dtype="i4").reshape(2, 3)
     spec = spec_of(array)
-    pipeline = pipeline_of(LITTLE, spec)
+    pipeline = pipeline_of([LITTLE], spec)
     assert np.shares_memory(pipeline.encode(array, spec), array)
     data = array.tobytes()
     assert np.shares_memory(pipeline.decode(data, spec), np.frombuffer(data, "u1"))
@@ -69,16 +66,16 @@ def test_frames_claim_what_fits_and_what_their_bytes_can_hold():
 
 
 def test_bytes_that_are_no_booleans_are_true():
-    decoded = pipeline_of([{"name": "bytes"}], spec := ChunkSpec((3,), np.dtype(bool), None)).decode(b"\0\2\1", spec)
+    decoded = pipeline_of(["bytes"], chunks_of("?", 3)).decode(b"\0\2\1", chunks_of("?", 3))
     assert decoded.view("u1").tolist() == [0, 1, 1]
 
 
 @cases("dtype", ["U2", [("a", "u1"), ("b", [("c", "U2")])]])
 def test_characters_beyond_unicode_are_refused(dtype):
     """Numpy fails on them later, with a `SystemError`."""
-    spec = ChunkSpec((1,), np.dtype(dtype), None)
+    spec = chunks_of(dtype, 1)
     stored = [bytes(spec.dtype.itemsize - 8) + b"a\0\0\0" + last.to_bytes(4, "little") for last in (0x10FFFF, 0x110000)]
-    pipeline = pipeline_of(LITTLE, spec)
+    pipeline = pipeline_of([LITTLE], spec)
     for out in (None, np.empty(1, spec.dtype)):
         assert pipeline.decode(stored[0], spec, out).tobytes() == stored[0]
         with pytest.raises(CodecError, match="character 0x110000 is not a character of Unicode"):
@@ -91,8 +88,8 @@ ORDERS += [(None, [("a", "i2")], "little"), ("big", [("a", "i2")], "big")]
 
 @cases(("endian", "dtype", "expected"), ORDERS)
 def test_the_order_of_bytes_is_that_of_elements_of_several(endian, dtype, expected):
-    spec = ChunkSpec((2,), np.dtype(dtype), None)
-    assert BytesCodec.from_config({} if endian is None else {"endian": endian}, spec) == BytesCodec(expected)
+    found = BytesCodec.from_config({} if endian is None else {"endian": endian}, chunks_of(dtype, 2))
+    assert found == BytesCodec(expected)
 
 
 @cases(
@@ -109,13 +106,12 @@ def test_the_order_of_bytes_is_that_of_elements_of_several(endian, dtype, expect
     ],
 )  # fmt: skip
 def test_wrong_configurations(configuration, dtype, reason):
-    with pytest.raises(MetadataError, match=f"another one: {reason}"):
-        pipeline_of([{"name": "bytes", "configuration": configuration}], ChunkSpec((2,), np.dtype(dtype), None))
+    not_built([codec("bytes", **configuration)], chunks_of(dtype, 2), f"another one: {reason}")
 
 
 def test_a_chunk_that_does_not_fit_its_spec_is_not_encoded():
-    spec = ChunkSpec((2,), np.dtype("i4"), None)
-    pipeline = pipeline_of(LITTLE, spec)
+    spec = chunks_of("i4", 2)
+    pipeline = pipeline_of([LITTLE], spec)
     for chunk in (np.zeros(3, "i4"), np.zeros(2, "i8"), np.zeros((2, 1), "i4")):
         with pytest.raises(CodecError, match=r"a chunk of \(.*expected \(2,\) int32"):
             pipeline.encode(chunk, spec)
@@ -132,7 +128,7 @@ class Cut:
 
 
 def test_a_filter_that_loses_an_element_is_an_error():
-    pipeline = replace(pipeline_of(LITTLE, spec := ChunkSpec((3,), np.dtype("i4"), None)), filters=(Cut(),))
+    pipeline = replace(pipeline_of([LITTLE], spec := chunks_of("i4", 3)), filters=(Cut(),))
     for each in (pipeline, replace(pipeline, filters=(), serializer=pipeline)):
         with pytest.raises(CodecError, match=r"^codec .bytes. cannot encode: a chunk of shape \(2,\), expected \(3,\)"):
             each.encode(np.zeros(3, "i4"), spec)
@@ -141,6 +137,4 @@ def test_a_filter_that_loses_an_element_is_an_error():
 
 
 def test_a_huge_chunk_is_refused_before_it_is_allocated():
-    spec = ChunkSpec((1 << 40,), np.dtype("u1"), None)
-    with pytest.raises(CodecError, match="exceeds the limit"):
-        pipeline_of(["bytes"], spec).decode(b"", spec)
+    not_decoded(["bytes"], b"", chunks_of("u1", 1 << 40), "exceeds the limit")

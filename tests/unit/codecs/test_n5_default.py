@@ -2,13 +2,13 @@ import re
 from math import prod
 
 import numpy as np
-import pytest
 from contracts.codec_contract import BIG, LITTLE, codec, contract, fixed, pipeline_of
+from support.arrays import filled
 from support.cases import cases
+from support.codecs import chunks_of, not_built, not_decoded
 
-from chunkmill.codecs.base import ChunkSpec
+import chunkmill as cm
 from chunkmill.codecs.n5_block import write_header
-from chunkmill.errors import CodecError, MetadataError
 
 
 def turn(ndim):
@@ -31,7 +31,7 @@ TestCompressed = contract(
 
 
 def test_blocks_of_other_shapes_are_cropped_and_filled():
-    spec = ChunkSpec((2, 3), np.dtype("u1"), np.uint8(9))
+    spec = chunks_of("u1", 2, 3, fill_value=np.uint8(9))
     pipeline = pipeline_of([n5_default(2)], spec)
     short = write_header((2, 1)) + b"\1\2"  # 1 along the first axis, 2 along the second
     assert pipeline.decode(short, spec).tolist() == [[1, 2, 9], [9, 9, 9]]
@@ -42,12 +42,12 @@ def test_blocks_of_other_shapes_are_cropped_and_filled():
 def test_blocks_are_no_longer_than_those_that_writers_pad(monkeypatch):
     """At an end, or in a chunk that is large itself: 12 bytes."""
     monkeypatch.setattr("chunkmill.codecs.n5_block._MAX_LONGER_BYTES", 4)
-    spec, small = ChunkSpec((2, 3), np.dtype("u2"), None), ChunkSpec((1, 1), np.dtype("u2"), None)
+    spec, small = chunks_of("u2", 2, 3), chunks_of("u2", 1, 1)
     for of, held, refused in ((spec, [(3, 2), (1, 4)], (2, 4)), (small, [(2, 1)], (3, 1))):
         decode = pipeline_of([n5_default(2)], of).decode
         assert all(decode(write_header(shape[::-1]) + bytes(2 * prod(shape)), of).shape == of.shape for shape in held)
-        with pytest.raises(CodecError, match=re.escape(f"a block of shape {refused} for a chunk of {of.shape}")):
-            decode(write_header(refused[::-1]) + bytes(2 * prod(refused)), of)
+        reason = re.escape(f"a block of shape {refused} for a chunk of {of.shape}")
+        not_decoded([n5_default(2)], write_header(refused[::-1]) + bytes(2 * prod(refused)), of, reason)
 
 
 @cases(
@@ -62,9 +62,7 @@ def test_blocks_are_no_longer_than_those_that_writers_pad(monkeypatch):
     ],
 )  # fmt: skip
 def test_wrong_blocks(data, reason):
-    spec = ChunkSpec((2, 3), np.dtype("u1"), None)
-    with pytest.raises(CodecError, match=reason):
-        pipeline_of([n5_default(2)], spec).decode(data, spec)
+    not_decoded([n5_default(2)], data, chunks_of("u1", 2, 3), reason)
 
 
 FIRST, MANY = "must be a transpose of order .1, 0.", "expected 'codecs': a transpose, bytes and at most one compressor"
@@ -81,27 +79,21 @@ FIRST, MANY = "must be a transpose of order .1, 0.", "expected 'codecs': a trans
     ],
 )  # fmt: skip
 def test_other_chains(codecs, reason):
-    with pytest.raises(MetadataError, match=reason):
-        pipeline_of([codec("n5_default", codecs=codecs)], ChunkSpec((2, 3), np.dtype("i4"), None))
-    with pytest.raises(MetadataError, match=MANY):
-        pipeline_of([codec("n5_default", codecs=[turn(2), BIG], extra=codecs)], ChunkSpec((2, 3), np.dtype("i4"), None))
+    not_built([codec("n5_default", codecs=codecs)], chunks_of("i4", 2, 3), reason)
+    not_built([codec("n5_default", codecs=[turn(2), BIG], extra=codecs)], chunks_of("i4", 2, 3), MANY)
 
 
 @cases(("dtype", "ndim"), [("?", 1), ("f2", 1), ("c8", 1), ("M8[s]", 1), ("S2", 1), ("f4", 0)])
 def test_types_that_n5_has_not(dtype, ndim):
-    with pytest.raises(MetadataError, match=f"N5 has no arrays of {ndim} axes of"):
-        pipeline_of([n5_default(ndim)], ChunkSpec((3,) * ndim, np.dtype(dtype), None))
+    not_built([n5_default(ndim)], chunks_of(dtype, *(3,) * ndim), f"N5 has no arrays of {ndim} axes of")
 
 
 @cases("target", ["n5", "zarr2", "zarr3"])
 def test_conversion(tmp_path, target):
-    import chunkmill as cm
-
     values = np.arange(35, dtype="i2").reshape(5, 7)
-    chain = [n5_default(2, codec("gzip", level=6))]
-    array = cm.create_array(tmp_path / "source", shape=(5, 7), chunks=(2, 3), dtype="i2", codecs=chain)
-    array[...] = values
-    cm.convert(tmp_path / "source", tmp_path / "copy", format=target)
+    cm.convert(
+        filled(values, chunks=(2, 3), codecs=[n5_default(2, codec("gzip", level=6))]), tmp_path / "copy", format=target
+    )
     copy = cm.open_array(tmp_path / "copy", format=target)
     assert copy[...].tolist() == values.tolist()
     assert (copy.metadata.codecs[0].name == "n5_default") == (target == "zarr3")

@@ -1,13 +1,11 @@
-import subprocess
-import sys
-
 import numcodecs
 import numpy as np
 import pytest
 from contracts.codec_contract import BIG, LITTLE, codec, spec_of
 from support.cases import cases
+from support.codecs import chunks_of
+from support.scripts import run_script
 
-from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.registry import (
     _CODECS,
     build_pipeline,
@@ -118,7 +116,7 @@ def test_what_is_no_codec(codecs):
 )  # fmt: skip
 def test_other_arrangements(chain):
     with pytest.raises(MetadataError, match="exactly one array -> bytes codec") as caught:
-        build_pipeline([NamedConfig(name) for name in chain], ChunkSpec((1,), np.dtype("u1"), None))
+        build_pipeline([NamedConfig(name) for name in chain], chunks_of("u1", 1))
     assert isinstance(caught.value, ValueError)
 
 
@@ -149,7 +147,7 @@ def test_default_serializer():
 
 
 def test_a_pipeline_serves_specs_in_turn():
-    pipeline = build_pipeline([NamedConfig(**LITTLE), NamedConfig(**ZSTD)], ChunkSpec((2,), I4, None))
+    pipeline = build_pipeline([NamedConfig(**LITTLE), NamedConfig(**ZSTD)], chunks_of(I4, 2))
     for shape in ((2,), (3,), (2,), (1, 4)):
         array = np.ones(shape, "i4")
         assert pipeline.decode(pipeline.encode(array, spec_of(array)), spec_of(array)).shape == shape
@@ -159,7 +157,7 @@ def test_each_codec_may_yield_what_is_put_into_it():
     """Exactly, where that is known, or a little more than the most that a compressor makes of it; 2 GiB of text."""
     chain = [NamedConfig("crc32c"), NamedConfig("zstd"), NamedConfig("gzip")]
     for dtype, limits in ((np.dtype("f8"), [4190, 84, 80]), (STRING, [2717917696, 2415923200, 1 << 31])):
-        pipeline = build_pipeline([default_serializer(dtype), *chain], spec := ChunkSpec((2, 5), dtype, None))
+        pipeline = build_pipeline([default_serializer(dtype), *chain], spec := chunks_of(dtype, 2, 5))
         assert [limit for _, limit in pipeline._plan(spec).decompressors] == limits
 
 
@@ -172,7 +170,7 @@ def test_each_codec_may_yield_what_is_put_into_it():
 )  # fmt: skip
 def test_chunks_are_plain_where_their_bytes_are_the_elements(codecs, dtype, plain):
     chain = parse_codecs(codecs, np.dtype(dtype))
-    spec = ChunkSpec((2, 3), np.dtype(dtype) if dtype is STRING else np.dtype(dtype).newbyteorder("="), None)
+    spec = chunks_of(dtype if dtype is STRING else np.dtype(dtype).newbyteorder("="), 2, 3)
     assert build_pipeline(chain, spec).is_plain(spec) is plain
 
 
@@ -190,4 +188,4 @@ for compressor in ("zstd", "blosc", "gzip", "crc32c"):
     build_pipeline([NamedConfig("bytes", {"endian": "little"}), NamedConfig(compressor)], spec)
 print(*(name for name in ("numcodecs", "ml_dtypes", "cramjam", "zfpy") if name in sys.modules))
 """
-    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "\n"
+    assert run_script(code) == ""

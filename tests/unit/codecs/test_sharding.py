@@ -4,14 +4,13 @@ import struct
 import numpy as np
 import pytest
 from contracts.codec_contract import BIG, LITTLE, codec, contract, pipeline_of, same, spec_of
+from support.arrays import filled
 from support.cases import cases
+from support.codecs import chunks_of, not_built, not_decoded
 from support.memory import peak_below
 
 import chunkmill as cm
-from chunkmill.codecs.base import ChunkSpec
 from chunkmill.codecs.registry import build_pipeline, parse_codecs, sharded
-from chunkmill.errors import CodecError, MetadataError
-from chunkmill.stores.memory import MemoryStore
 
 NO = "ff" * 16
 MISSING = (1 << 64) - 1
@@ -19,8 +18,7 @@ MISSING = (1 << 64) - 1
 
 def sharding(chunk_shape, codecs=(LITTLE,), index_codecs=(LITTLE, "crc32c"), **rest):
     chains = {"codecs": [*codecs], "index_codecs": [*index_codecs]}
-    configuration = {"chunk_shape": chunk_shape, "index_location": "end", **chains}
-    return {"name": "sharding_indexed", "configuration": configuration | rest}
+    return codec("sharding_indexed", **{"chunk_shape": chunk_shape, "index_location": "end", **chains, **rest})
 
 
 def entry(offset, size):
@@ -61,17 +59,15 @@ INDEXES = {  # codecs of the index -> bytes of one of 2 x 3 entries
 def test_index_codecs_of_a_fixed_size(index_codecs, n_bytes, location):
     values = np.arange(24, dtype="u1").reshape(4, 6)
     chain = [sharding([2, 2], index_codecs=index_codecs, index_location=location)]
-    store = MemoryStore()
-    array = cm.create_array(store, shape=(4, 6), chunks=(4, 6), dtype="u1", codecs=chain)
-    array[...] = values
+    store = filled(values, chunks=(4, 6), codecs=chain).store
     assert store.size("c/0/0") == n_bytes + 24
     again = cm.open_array(store)
     np.testing.assert_array_equal(again[...], values)
     assert [int(again[y, x]) for y in (1, 2) for x in (1, 3, 5)] == [7, 9, 11, 13, 15, 17]  # by the index alone
 
 
-def pipeline_and_spec(shape=(2, 4), dtype="u1", fill_value=None, **rest):
-    spec = ChunkSpec(shape, np.dtype(dtype), fill_value)
+def pipeline_and_spec(fill_value=None, **rest):
+    spec = chunks_of("u1", 2, 4, fill_value=fill_value)
     return pipeline_of([sharding([2, 2], **rest)], spec), spec
 
 
@@ -97,16 +93,15 @@ def test_missing_chunks_are_fill_value_and_fill_value_is_missing():
     ],
 )  # fmt: skip
 def test_hostile_indexes(index, message):
-    pipeline, spec = pipeline_and_spec(index_codecs=[LITTLE])
-    with pytest.raises(CodecError, match=message):
-        pipeline.decode(bytes.fromhex("01020304" + index), spec)
+    data = bytes.fromhex("01020304" + index)
+    not_decoded([sharding([2, 2], index_codecs=[LITTLE])], data, chunks_of("u1", 2, 4), message)
 
 
 def test_parse_index():
     pipeline, spec = pipeline_and_spec(index_codecs=[LITTLE])
     codec = pipeline.serializer
     assert (codec.index_bytes(spec), codec.inner_grid_shape(spec)) == (32, (1, 2))
-    assert codec.inner_spec(spec) == ChunkSpec((2, 2), np.dtype("u1"), None)
+    assert codec.inner_spec(spec) == chunks_of("u1", 2, 2)
     index = codec.parse_index(bytes.fromhex(entry(0, 4) + NO), spec, 36)
     assert index.dtype == np.uint64
     assert index.tolist() == [[[0, 4], [MISSING, MISSING]]]
@@ -152,20 +147,18 @@ def test_pack_and_unpack_move_encoded_chunks_unopened():
     ],
 )  # fmt: skip
 def test_wrong_configurations(codec, reason):
-    with pytest.raises(MetadataError, match=f"expected .*{reason}"):
-        pipeline_of([codec], ChunkSpec((2, 4), np.dtype("i4"), None))
+    not_built([codec], chunks_of("i4", 2, 4), f"expected .*{reason}")
 
 
 def test_an_index_of_more_axes_than_numpy_has():
     """Creating such an array succeeded, and no shard of it could be written."""
-    with pytest.raises(MetadataError, match="shards of 64 axes"):
-        pipeline_of([sharding([1] * 64)], ChunkSpec((1,) * 64, np.dtype("u1"), None))
+    not_built([sharding([1] * 64)], chunks_of("u1", *[1] * 64), "shards of 64 axes")
 
 
 def test_index_codecs_that_are_absent_are_the_usual_ones():
     codec = sharding([2, 2])
     del codec["configuration"]["index_codecs"]
-    spec = ChunkSpec((2, 4), np.dtype("u1"), None)
+    spec = spec_of(SPARSE)
     one, other = (bytes(pipeline_of([each], spec).encode(SPARSE, spec)) for each in (codec, sharding([2, 2])))
     assert one == other
 
@@ -174,8 +167,7 @@ def test_chains_without_end():
     codec = LITTLE
     for _ in range(2000):
         codec = sharding([1], [codec])
-    with pytest.raises(MetadataError, match="fewer codecs"):
-        pipeline_of([codec], ChunkSpec((1,), np.dtype("u1"), None))
+    not_built([codec], chunks_of("u1", 1), "fewer codecs")
 
 
 def test_one_output_array():
@@ -195,7 +187,7 @@ def test_parts_with_the_index_at_the_end_need_one_chunk_at_a_time(location, aske
             made.append(coords)
             yield coords, b"data"
 
-    spec = ChunkSpec((2, 4), np.dtype("u1"), 0)
+    spec = chunks_of("u1", 2, 4, fill_value=0)
     codec = pipeline_of([sharding([2, 2], index_location=location)], spec).serializer
     made = []
     parts = [(bytes(part), len(made)) for part in codec.parts(entries(), spec)]
