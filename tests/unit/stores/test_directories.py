@@ -1,5 +1,7 @@
 """Directories written beside those that they replace."""
 
+from unittest.mock import Mock
+
 import pytest
 
 from chunkmill.errors import StoreError
@@ -21,26 +23,19 @@ class TestReplacePrefix:
 
     def check(self, store, prefix):
         store.set(f"{prefix}old/0", b"old")
-        store.set("other", b"other")
         assert store.can_replace(prefix)
-        with pytest.raises(StoreError, match="others have ended this"):
+        # nothing is staged; then by a client that is late; then others are deleting it
+        for key, value in (("other", b"other"), (".job/new/0/1", b"new"), (".job/new/mark", b"")):
+            store.set(key, value)
+            with pytest.raises(StoreError, match="others have ended this"):
+                store.replace_prefix(prefix, ".job/new/", "mark")
+            assert store.get(f"{prefix}old/0") == b"old"
+        for key, value in ((".job/new/mark", b"run"), (".job/new/0/1", b"late")):  # the second time nothing happens
+            store.set(key, value)
             store.replace_prefix(prefix, ".job/new/", "mark")
-        store.set(".job/new/0/1", b"new")
-        with pytest.raises(StoreError, match="others have ended this"):  # of a client that is late
-            store.replace_prefix(prefix, ".job/new/", "mark")
-        assert store.get(f"{prefix}old/0") == b"old"
-        store.set(".job/new/mark", b"")
-        with pytest.raises(StoreError, match="others have ended this"):  # they are deleting it
-            store.replace_prefix(prefix, ".job/new/", "mark")
-        assert store.get(f"{prefix}old/0") == b"old"
-        store.set(".job/new/mark", b"run")
-        store.replace_prefix(prefix, ".job/new/", "mark")
-        mine = {f"{prefix}0/1", f"{prefix}mark"}
-        assert set(store.list_prefix("")) == mine | ({"other"} if prefix else set())
-        store.set(".job/new/0/1", b"late")
-        store.replace_prefix(prefix, ".job/new/", "mark")  # again: nothing happens
-        assert store.get(f"{prefix}0/1") == b"new"
-        assert set(store.list_prefix("")) == mine | ({"other"} if prefix else set())
+            assert store.get(f"{prefix}0/1") == b"new"
+            mine = {f"{prefix}0/1", f"{prefix}mark"}
+            assert set(store.list_prefix("")) == mine | ({"other"} if prefix else set())
 
     def test_directory(self, local, prefix, tmp_path):
         self.check(local, prefix)
@@ -63,17 +58,11 @@ def test_a_death_between_moving_out_and_exchanging(tmp_path, monkeypatch):
     store = LocalStore(tmp_path / "store")
     for key in ("old", ".job/new/mark", ".job/new/0"):
         store.set(key, b"x")
-    exchange = directories._exchange
-
-    def die(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(directories, "_exchange", die)
-    with pytest.raises(KeyboardInterrupt):
-        store.replace_prefix("", ".job/new/", "mark")
-    assert store.get("old") == b"x"
-    assert store.get(".job/new/mark") is None
-    monkeypatch.setattr(directories, "_exchange", exchange)
+    with monkeypatch.context() as dying:
+        dying.setattr(directories, "_exchange", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            store.replace_prefix("", ".job/new/", "mark")
+    assert (store.get("old"), store.get(".job/new/mark")) == (b"x", None)
     store.replace_prefix("", ".job/new/", "mark")
     assert sorted(store.list_prefix("")) == ["0", "mark"]
     assert [entry.name for entry in tmp_path.iterdir()] == ["store"]

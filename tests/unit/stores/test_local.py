@@ -10,9 +10,11 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from contracts.store_contract import count_up
 from support.cases import cases
 from support.memory import calls_no_deeper_than
 from support.servers import FORK_WARNING
@@ -37,10 +39,7 @@ def files(folder: Path) -> list[str]:
 
 
 def fails_with(code: int):
-    def fail(*_, **__):
-        raise OSError(code, os.strerror(code))
-
-    return fail
+    return Mock(side_effect=OSError(code, os.strerror(code)))
 
 
 def open_fails(monkeypatch, when, error):
@@ -164,9 +163,7 @@ def test_partial_files_are_hidden(store, tmp_path):
     store.set("a/k", b"1")
     left = f"a/.k.0123{PARTIAL_SUFFIX}"
     (tmp_path / left).write_bytes(b"half of a val")
-    assert store.get(left) is None
-    assert store.get_versioned(left) == (None, None)
-    assert store.size(left) is None
+    assert (store.get(left), store.get_versioned(left), store.size(left)) == (None, (None, None), None)
     assert (store.list_dir("a/"), list(store.list_prefix(""))) == (["k"], ["a/k"])
     with pytest.raises(ValueError, match="suffix"):
         store.set(left, b"")
@@ -234,11 +231,8 @@ def test_links_at_names_of_ours_are_not_followed(store, tmp_path, caplog):
     assert not store.set_if(f"{own.name}/letter", b"new", store.version(f"{own.name}/plan.json"))
     assert store.set_if(f"{own.name}/letter", b"new", None)
     assert store.get(f"{own.name}/letter") == b"new"
-    for remove in (
-        lambda: store.delete_prefix(f"{own.name}/docs/x/"),
-        lambda: store.remove_folder(f"{own.name}/docs/"),
-    ):
-        remove()
+    for remove, prefix in ((store.delete_prefix, "docs/x/"), (store.remove_folder, "docs/")):
+        remove(f"{own.name}/{prefix}")
         assert not (own / "docs").is_symlink()
         (own / "docs").symlink_to(outside / "docs", target_is_directory=True)
     assert f"{own}/docs is a symbolic link where chunkmill keeps its own files" in caplog.text
@@ -274,11 +268,7 @@ def test_a_file_server_s_lease_is_waited_for(store, monkeypatch):
 def test_files_that_memory_cannot_hold(store, tmp_path, monkeypatch):
     (tmp_path / "k").touch()
     os.truncate(tmp_path / "k", 1 << 40)  # all of it a hole
-
-    def read(*_):
-        raise MemoryError
-
-    monkeypatch.setattr(os, "read", read)
+    monkeypatch.setattr(os, "read", Mock(side_effect=MemoryError))
     with pytest.raises(StoreError, match="1099511627776 bytes do not fit into memory"):
         store.get("k")
 
@@ -308,15 +298,6 @@ def test_delete_prefix_removes_directories(store, tmp_path):
     assert store.get("k") == b"1"
 
 
-def count_up(root: str, n: int) -> None:
-    store = LocalStore(root)
-    for _ in range(n):
-        done = False
-        while not done:
-            value, version = store.get_versioned("a/counter")
-            done = store.set_if("a/counter", b"%06d" % (int(value) + 1), version)
-
-
 @pytest.mark.parametrize("lock", ["directory", pytest.param("file", marks=NEEDS_DESCRIPTORS)])
 @NEEDS_FLOCK
 def test_processes_count_without_losing(store, tmp_path, monkeypatch, lock):
@@ -324,13 +305,8 @@ def test_processes_count_without_losing(store, tmp_path, monkeypatch, lock):
     if lock == "file":
         monkeypatch.setattr(directories.fcntl, "flock", flock_as_on_nfs(directories.fcntl.flock))
     store.set("a/counter", b"%06d" % 0)
-    fork = multiprocessing.get_context("fork")
-    processes = [fork.Process(target=count_up, args=(str(tmp_path), 150)) for _ in range(4)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    assert [process.exitcode for process in processes] == [0] * 4
+    with multiprocessing.get_context("fork").Pool(4) as pool:
+        pool.starmap(count_up, [(store, "a/counter", 150)] * 4, chunksize=1)
     assert store.get("a/counter") == b"%06d" % 600
     assert files(tmp_path) == ["a/counter"]  # no lock file, no partial file
 
@@ -458,19 +434,13 @@ def test_mounts_that_keep_locks_to_one_machine(tmp_path, monkeypatch, line, reac
 def test_set_and_delete_wait_for_set_if(store, tmp_path):
     """Or they could come between its comparing and its renaming, and be lost."""
     store.set("a/k", b"1")
-    done = []
-    threads = [
-        threading.Thread(target=lambda: (store.set("a/k", b"2"), done.append("set"))),
-        threading.Thread(target=lambda: (store.delete("a/x"), done.append("delete"))),
-    ]
-    with directories.locked(str(tmp_path / "a")):
-        for thread in threads:
-            thread.start()
-        time.sleep(0.2)
-        assert done == []
-    for thread in threads:
-        thread.join()
-    assert sorted(done) == ["delete", "set"]
+    with ThreadPoolExecutor(2) as pool:
+        with directories.locked(str(tmp_path / "a")):
+            requests = [pool.submit(store.set, "a/k", b"2"), pool.submit(store.delete, "a/x")]
+            time.sleep(0.2)
+            assert not any(each.done() for each in requests)
+        assert [each.result() for each in requests] == [None, None]
+    assert store.get("a/k") == b"2"
 
 
 @pytest.mark.parametrize("system", ["renameat2", "no renameat2", "no flock either"])
@@ -549,10 +519,7 @@ def test_sweep_takes_the_old_of_other_machines(store, tmp_path, monkeypatch):
 @NEEDS_NEW_NAMES
 @cases(("error", "expected"), [(ProcessLookupError, True), (PermissionError, False), (OverflowError, False)])
 def test_of_which_processes_it_is_known_that_they_have_ended(monkeypatch, error, expected):
-    def kill(*_):
-        raise error
-
-    monkeypatch.setattr(os, "kill", kill)
+    monkeypatch.setattr(os, "kill", Mock(side_effect=error))
     host, *namespace = posix_file.origin()
     assert posix_file.is_gone((host, *namespace), 1) is expected
     assert posix_file.is_gone(("elsewhere", *namespace), 1) is False
@@ -601,13 +568,10 @@ def test_a_store_that_is_gone_has_no_absent_keys(tmp_path, how):
     if how == "pickled":
         store = pickle.loads(pickle.dumps(store))
     folder.rename(tmp_path / "unmounted")
-    gone = pytest.raises(StoreError, match="the directory of the store is gone")
-    for request in (store.get, store.get_versioned, store.size):
-        with gone:
-            request("a/k")
-    for request in (store.list_dir, lambda prefix: list(store.list_prefix(prefix))):
-        with gone:
-            request("a/")
+    asked = [(request, "a/k") for request in (store.get, store.get_versioned, store.size)]
+    for request, name in (*asked, (store.list_dir, "a/"), (lambda prefix: list(store.list_prefix(prefix)), "a/")):
+        with pytest.raises(StoreError, match="the directory of the store is gone"):
+            request(name)
     (tmp_path / "unmounted").rename(folder)
     assert store.get("a/k") == b"value"
     store.delete_prefix("")
