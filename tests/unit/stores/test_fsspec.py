@@ -1,11 +1,8 @@
 from __future__ import annotations
 
 import ftplib
-import json
-import os
 import pickle
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -20,6 +17,7 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.spec import AbstractFileSystem
 from support.file_servers import ftp_server, sftp_server, webdav_server  # noqa: F401
+from support.scripts import run_script
 from support.servers import WARNINGS, http_server, s3_server, serve_files, serve_flaky  # noqa: F401
 
 from chunkmill.errors import StoreError
@@ -47,10 +45,8 @@ def served(http_server):  # noqa: F811
 
 def test_http_requests(served):
     store = open_store(served.url)
-    store.get("a/k")
-    store.get("a/k", ByteRange(10, 20))
-    store.get("a/k", ByteRange(-4))
-    store.get("absent")
+    for request in (("a/k",), ("a/k", ByteRange(10, 20)), ("a/k", ByteRange(-4)), ("absent",)):
+        store.get(*request)
     store.size("a/k")
     assert served.log == [
         ("GET", "a/k", None), ("GET", "a/k", "bytes=10-29"), ("GET", "a/k", "bytes=-4"), ("GET", "absent", None),
@@ -92,10 +88,8 @@ def test_http_server_without_ranges(served, monkeypatch):
     assert store.get("a/k", ByteRange(10, 3)) == bytes([10, 11, 12])
     assert store.get("a/k", ByteRange(-2)) == bytes([98, 99])
     assert store.size("a/k") == 100
-    assert list(store.get_many([ByteSpan("a/k", ByteRange(90, 10)), ByteSpan("a/k", ByteRange(0, 1))])) == [
-        bytes(range(90, 100)),
-        b"\0",
-    ]
+    spans = [ByteSpan("a/k", ByteRange(90, 10)), ByteSpan("a/k", ByteRange(0, 1))]
+    assert list(store.get_many(spans)) == [bytes(range(90, 100)), b"\0"]
     for byte_range in (ByteRange(90, 11), ByteRange(101)):
         with pytest.raises(StoreError, match=r"'a/k'.*expected"):
             store.get("a/k", byte_range)
@@ -135,15 +129,13 @@ def test_get_many_stops_when_the_caller_does(served):
 
 def test_no_thread_and_no_loop_before_use():
     code = """
-import json, threading
+import threading
 from chunkmill.stores.open import open_store
 stores = [open_store(url) for url in ("s3://b/x", "http://h/x", "memory://x", "/x", "zip://::/x.zip")]
 import fsspec.asyn
-print(json.dumps([threading.active_count(), fsspec.asyn.loop[0] is None]))
+print(threading.active_count(), fsspec.asyn.loop[0])
 """
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == [1, True]
+    assert run_script(code) == "1 None"
 
 
 class MineFileSystem(MemoryFileSystem):
@@ -274,10 +266,7 @@ def test_a_file_that_cannot_be_sent_is_not_absent(ftp_server, monkeypatch):  # n
     """fsspec says FileNotFoundError for every failure, which reads as fill values."""
     store = open_store(ftp_server.new_folder(), ftp_server.storage_options)
     store.set("k", b"1")
-
-    def busy(*_, **__):
-        raise ftplib.error_temp("450 Requested file action not taken")
-
+    busy = Mock(side_effect=ftplib.error_temp("450 Requested file action not taken"))
     monkeypatch.setattr(ftplib.FTP, "transfercmd", busy)
     with pytest.raises(StoreError, match="450 Requested"):
         store.get("k")

@@ -1,13 +1,12 @@
 """What a killed replacement leaves is removed, in the store and next to it (P8)."""
 
 import functools
-import subprocess
-import sys
 
 import dask.array as da
 import numpy as np
 import pytest
 from support.cases import cases
+from support.scripts import run_script
 from support.systems import NEEDS_NEW_NAMES
 
 import chunkmill as cm
@@ -19,8 +18,7 @@ JOURNAL = ".chunkmill-job-ca978112ca1bbdca"  # of "a"
 
 @functools.cache
 def dead_names():
-    text = "from chunkmill.stores.posix_file import partial_name; print(partial_name('NAME'))"
-    return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout.strip()
+    return run_script("from chunkmill.stores.posix_file import partial_name; print(partial_name('NAME'))")
 
 
 def dead_name(name):

@@ -2,8 +2,6 @@
 
 import os
 import pickle
-import subprocess
-import sys
 import textwrap
 import warnings
 from unittest.mock import Mock
@@ -14,6 +12,7 @@ import fsspec
 import numpy as np
 import pytest
 from support.cases import cases
+from support.scripts import run_script
 from support.servers import WARNINGS, http_server, s3_server, serve_flaky  # noqa: F401
 from support.systems import NEEDS_FORK
 
@@ -159,9 +158,7 @@ def test_a_forked_process_is_told_to_be_spawned(store, used):
                 print(error)
     """)
     store.set("k", b"v")
-    command = [sys.executable, "-c", code, pickle.dumps((store, used)).hex()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    found = done.stdout.splitlines()
+    found = run_script(code, pickle.dumps((store, used)).hex()).splitlines()
     if used:
         assert len([each for each in found if "was forked" in each and "spawn" in each]) == 3
     else:
@@ -205,14 +202,13 @@ def test_a_large_value_that_is_replaced_while_it_is_read(store, monkeypatch):
     """All of it is of one version."""
     old, new = bytes(2 * PIECE), b"\1" * (2 * PIECE)
     store.set("k", old)
-    get, n_gets = obstore.get, 0
+    get, asked = obstore.get, []
 
-    def replacing(*args, **kwargs):
-        nonlocal n_gets
-        n_gets += 1
-        if n_gets == 2:
-            obstore.put(args[0], "k", new)
-        return get(*args, **kwargs)
+    def replacing(place, *args, **kwargs):
+        asked.append(args)
+        if len(asked) == 2:
+            obstore.put(place, "k", new)
+        return get(place, *args, **kwargs)
 
     monkeypatch.setattr(obstore, "get", replacing)
     assert store.get("k") == new
@@ -300,10 +296,7 @@ def test_a_conflict_of_conditions_is_tried_again(s3_server):  # noqa: F811
 
 
 def refuse_to(method, error, monkeypatch):
-    def refuse(*_, **__):
-        raise error
-
-    monkeypatch.setattr(obstore, method, refuse)
+    monkeypatch.setattr(obstore, method, Mock(side_effect=error))
 
 
 def test_credentials_that_may_not_write_lose_nothing(monkeypatch):

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import subprocess
 import sys
 import threading
 import warnings
@@ -14,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.memory import peak_below
+from support.scripts import run_script
 from support.servers import FORK_WARNING
 from support.systems import NEEDS_FORK
 
@@ -32,10 +32,11 @@ def path(tmp_path):
     return tmp_path / "x.zip"
 
 
-def zipped(path, value, kind=zipfile.ZIP_STORED):
-    """Have zipfile write an archive with the member ``k``."""
+def zipped(path, value, kind=zipfile.ZIP_STORED, **others):
+    """Have zipfile write an archive with the member ``k``, and others."""
     with zipfile.ZipFile(path, "w", kind) as archive:
-        archive.writestr("k", value)
+        for name, each in {"k": value, **others}.items():
+            archive.writestr(name, each)
 
 
 def names(path):
@@ -45,8 +46,7 @@ def names(path):
 
 def test_nothing_is_made_by_looking(path):
     store = ZipStore(path)
-    assert store.get("k") is None
-    assert store.list_dir("") == []
+    assert (store.get("k"), store.list_dir("")) == (None, [])
     store.delete("k")
     store.delete_prefix("")
     store.close()
@@ -75,9 +75,7 @@ def test_the_file_changes_when_closed(path):
 
 def test_the_end_of_the_process_closes(tmp_path):
     path = tmp_path / "new" / "x.zip"
-    code = f"from chunkmill.stores.zip import ZipStore; ZipStore({str(path)!r}).set('k', b'1')"
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    subprocess.run([sys.executable, "-c", code], check=True, env=env)
+    run_script(f"from chunkmill.stores.zip import ZipStore; ZipStore({str(path)!r}).set('k', b'1')")
     assert ZipStore(path).get("k") == b"1"
 
 
@@ -125,11 +123,9 @@ def test_the_last_of_two_members_wins(path):
 
 
 def test_hostile_names_are_no_keys(path):
-    with zipfile.ZipFile(path, "w") as archive:
-        for name in ("../up", "/etc/passwd", "a/../../up", "a//b", "folder/", "fine"):
-            archive.writestr(name, b"x")
+    zipped(path, b"x", **dict.fromkeys(("../up", "/etc/passwd", "a/../../up", "a//b", "folder/"), b"x"))
     store = ZipStore(path)
-    assert (list(store.list_prefix("")), store.list_dir("")) == (["fine"], ["fine"])
+    assert (list(store.list_prefix("")), store.list_dir("")) == (["k"], ["k"])
 
 
 @pytest.mark.parametrize("kind", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
@@ -166,9 +162,7 @@ def test_a_document_that_decompresses_to_far_more(path, monkeypatch):
     """512 MiB of consolidated metadata took 1.5 GiB of memory before they were refused."""
     monkeypatch.setattr(zip_module, "_MAX_UNLIMITED_BYTES", 10_000)
     alike = json.dumps({str(i): {"shape": [10], "dtype": "<f4", "chunks": [5]} for i in range(300)})
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(".zmetadata", b" " * 2**20)
-        archive.writestr("alike", alike)
+    zipped(path, b"", zipfile.ZIP_DEFLATED, alike=alike, **{".zmetadata": b" " * 2**20})
     with pytest.raises(StoreError, match=r"'.zmetadata'.*decompresses to 1048576 bytes"):
         ZipStore(path).get(".zmetadata")
     assert len(alike) > 10_000
@@ -195,9 +189,7 @@ def test_a_chunk_that_decompresses_to_far_more(path, open_url):
     with ZipStore(path) as store:
         cm.to_store(np.arange(8, dtype="i4"), store, "a", chunks=(4,), format="zarr2", codecs=[])
         documents = {key: store.get(key) for key in store.list_prefix("")}
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for key, value in documents.items():
-            archive.writestr(key, bytes(32 * 2**20) if key == "a/1" else value)
+    zipped(path, b"", zipfile.ZIP_DEFLATED, **documents | {"a/1": bytes(32 * 2**20)})
     array = cm.open_array(open_url.format(path), "a")
     with peak_below(2**20), pytest.raises(ChunkError, match=r"chunk \(1,\).*decompresses to 33554432 bytes"):
         array[...]
