@@ -38,7 +38,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "chunkmill"
-SECONDS = 10  # of tests, as they took without a change
+SECONDS = 10  # of the processor, for tests, as they took without a change
 TESTS = ["tests/unit", "tests/contracts", "tests/properties", "tests/conformance/test_golden_stores.py"]
 TESTS += ["tests/interop/test_other_writers.py", "-m", "not slow", "-k", "not (S3 or Http or Azure or Gcs)"]
 _NOT_APPLIED = 77  # as an exit code
@@ -173,9 +173,9 @@ class Tests:
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         """Measure one test."""
         self.coverage.switch_context(item.nodeid)
-        started = time.perf_counter()
+        started = time.process_time()
         result = yield
-        self.seconds[item.nodeid] = time.perf_counter() - started
+        self.seconds[item.nodeid] = time.process_time() - started
         return result
 
     def pytest_sessionfinish(self) -> None:
