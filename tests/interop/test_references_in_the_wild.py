@@ -33,10 +33,6 @@ def paths(name):
     return sorted(key.removesuffix(".zarray").rstrip("/") for key in keys if key.endswith(".zarray"))
 
 
-def read_as_peers(name, path):
-    return np.asarray(zarr.open_array(references(WILD / name), path=path, mode="r", zarr_format=2)[...])
-
-
 @pytest.mark.parametrize("name", SETS)
 def test_as_fsspec_and_zarr_python(name, monkeypatch):
     if name.endswith(".parquet"):
@@ -45,7 +41,7 @@ def test_as_fsspec_and_zarr_python(name, monkeypatch):
     n_values = 0
     for path in paths(name):
         try:
-            theirs = read_as_peers(name, path)
+            theirs = np.asarray(zarr.open_array(references(WILD / name), path=path, mode="r", zarr_format=2)[...])
         except Exception:  # noqa: BLE001 - whatever they raise
             with pytest.raises(cm.ChunkmillError, match=REFUSED[name]):
                 np.asarray(cm.open_array(WILD / name, path)[...])

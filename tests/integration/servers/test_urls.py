@@ -5,7 +5,7 @@ import pytest
 from support.servers import WARNINGS
 
 import chunkmill as cm
-from chunkmill.errors import ChunkmillError, NodeNotFound, StoreError
+from chunkmill.errors import NodeNotFound, StoreError
 
 pytestmark = WARNINGS
 
@@ -63,14 +63,3 @@ def test_chains_with_caches(http_server, tmp_path, cache, chain):
     assert list(cm.open_group(url, **options)) == ["a"]
     with pytest.raises(NodeNotFound):
         cm.open(url, "b", **options)
-
-
-def test_no_writing_through_a_cache(tmp_path):
-    """A partial write was read back as if it had not been: chunks that were read before are kept."""
-    cm.to_store(VALUES, tmp_path / "x", "a", chunks=(3, 2))
-    array = cm.open_array(f"simplecache::file://{tmp_path}/x", "a", mode="r+")
-    with pytest.raises(ChunkmillError, match=r"cannot write through 'simplecache'.* write to file://"):
-        array[:2] = -1
-    with pytest.raises(StoreError, match="cannot write through"):
-        array.store.delete_prefix("a/")
-    np.testing.assert_array_equal(cm.open_array(tmp_path / "x", "a")[...], VALUES)

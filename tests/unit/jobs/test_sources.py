@@ -124,20 +124,15 @@ JOBS = {
 SOURCE = {"shape": (40, 10), "chunks": (1, 10)}
 
 
-@pytest.fixture
-def below():
-    return MemoryStore()
-
-
 def unpublished(target):
     with pytest.raises(NodeNotFound):
         cm.open_array(target)
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_a_source_that_is_deleted(job, below):
-    make(below, **SOURCE)
-    source = Meanwhile(below, reads_a_chunk, lambda store: store.delete_prefix("a/"), n=3)
+def test_a_source_that_is_deleted(job, store):
+    make(store, **SOURCE)
+    source = Meanwhile(store, reads_a_chunk, lambda its: its.delete_prefix("a/"), n=3)
     plan = JOBS[job](cm.open_array(source, "a"), target := MemoryStore())
     with pytest.raises(JobError, match=r"the source 'a' .*was deleted after this job was planned.*resume=False"):
         plan.run()
@@ -145,14 +140,14 @@ def test_a_source_that_is_deleted(job, below):
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_a_source_that_is_made_again_alike(job, below):
-    array, values = make(below, **SOURCE)
+def test_a_source_that_is_made_again_alike(job, store):
+    array, values = make(store, **SOURCE)
 
     def replace(store):
         store.delete_prefix("a/")
         make(store, **SOURCE)[0][...] = -values
 
-    source = Meanwhile(below, reads_a_chunk, replace, n=20)
+    source = Meanwhile(store, reads_a_chunk, replace, n=20)
     plan = JOBS[job](cm.open_array(source, "a"), target := MemoryStore())
     with pytest.raises(JobError, match=r"'a' .*was (replaced|deleted) after"):
         plan.run()
@@ -164,9 +159,9 @@ def test_a_source_that_is_made_again_alike(job, below):
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_a_file_system_that_misses_files_now_and_then(job, below):
-    array, values = make(below, **SOURCE, absent=[(7, 0)])
-    plan = JOBS[job](cm.open_array(Misreading(below), "a"), target := MemoryStore())
+def test_a_file_system_that_misses_files_now_and_then(job, store):
+    array, values = make(store, **SOURCE, absent=[(7, 0)])
+    plan = JOBS[job](cm.open_array(Misreading(store), "a"), target := MemoryStore())
     with pytest.raises(ChunkError, match="absent when it was read, and is present now") as caught:
         plan.run()
     assert caught.value.key.startswith("a/c/")
@@ -176,40 +171,40 @@ def test_a_file_system_that_misses_files_now_and_then(job, below):
 
 
 @pytest.mark.parametrize("fmt", ["zarr3", "n5"])  # where a folder is a group
-def test_a_group_that_is_deleted_between_its_document_and_what_is_in_it(below, fmt):
+def test_a_group_that_is_deleted_between_its_document_and_what_is_in_it(store, fmt):
     """It would be converted to a group in which nothing is."""
-    cm.create_group(below, "g", format=fmt, attributes={"of": "g"}).create_array("a", shape=(4,), dtype="i4")
-    source = Meanwhile(below, ("list_dir", "g/"), lambda store: store.delete_prefix("g/"))
+    cm.create_group(store, "g", format=fmt, attributes={"of": "g"}).create_array("a", shape=(4,), dtype="i4")
+    source = Meanwhile(store, ("list_dir", "g/"), lambda its: its.delete_prefix("g/"))
     with pytest.raises(JobError, match=r"the source group 'g' in .* was deleted while it was read"):
         cm.convert((source, "g"), target := MemoryStore(), format="zarr3")
     assert not list(target.list_prefix(""))
 
 
-def test_a_group_that_consolidated_metadata_of_another_root_do_not_know(below):
+def test_a_group_that_consolidated_metadata_of_another_root_do_not_know(store):
     """The root was replaced between reading the document of the group and that of the root."""
-    cm.create_group(below, "g", attributes={"of": "g"}).create_array("a", shape=(4,), dtype="i4")
+    cm.create_group(store, "g", attributes={"of": "g"}).create_array("a", shape=(4,), dtype="i4")
 
     def replace(store):
         store.delete_prefix("")
         cm.create_group(store)
         cm.consolidate(store)
 
-    source = Meanwhile(below, lambda _, key: key == "zarr.json" and below.get("g/zarr.json") is not None, replace)
+    source = Meanwhile(store, lambda _, key: key == "zarr.json" and store.get("g/zarr.json") is not None, replace)
     with pytest.raises(NodeNotFound, match="'g'"):
         cm.convert((source, "g"), target := MemoryStore(), format="zarr3")
     assert not list(target.list_prefix(""))
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_chunks_that_change_under_an_equal_document_are_old_or_new_and_whole(job, below):
+def test_chunks_that_change_under_an_equal_document_are_old_or_new_and_whole(job, store):
     """The only change of a source that is not noticed, as the documentation says."""
-    _, values = make(below, **SOURCE)
+    _, values = make(store, **SOURCE)
 
     def change(store):
         cm.open_array(store, "a", mode="r+")[...] = values + 1
 
     target = MemoryStore()
-    source = cm.open_array(Meanwhile(below, reads_a_chunk, change, n=17), "a")
+    source = cm.open_array(Meanwhile(store, reads_a_chunk, change, n=17), "a")
     JOBS[job](source, target).run()
     found = cm.open_array(target)[...]
     is_new = found != values
@@ -218,7 +213,7 @@ def test_chunks_that_change_under_an_equal_document_are_old_or_new_and_whole(job
     assert not is_new.all()
     if job != "direct":  # of which several tasks read the same chunks
         assert all(row.all() or not row.any() for row in is_new)
-    assert not cm.verify((below, "a"), target).equal
+    assert not cm.verify((store, "a"), target).equal
 
 
 class Forgetful(ByGet):
@@ -242,10 +237,10 @@ LOST = {"a/c/3/0", "a/c/9/0", "a/c/27/0"}
 
 
 @pytest.mark.parametrize(("job", "is_remote"), [*((job, True) for job in JOBS), ("copy", False), ("direct", False)])
-def test_keys_that_are_listed_and_said_to_be_absent(job, below, is_remote):
+def test_keys_that_are_listed_and_said_to_be_absent(job, store, is_remote):
     """They became fill values: what is asked twice by name is answered twice alike."""
-    array, values = make(below, **SOURCE, absent=[(7, 0)])
-    source = Forgetful(below, LOST, is_remote=is_remote)
+    array, values = make(store, **SOURCE, absent=[(7, 0)])
+    source = Forgetful(store, LOST, is_remote=is_remote)
     plan = JOBS[job](cm.open_array(source, "a"), target := MemoryStore())
     with pytest.raises(ChunkError, match="the store lists it") as caught:
         plan.run()
@@ -255,14 +250,14 @@ def test_keys_that_are_listed_and_said_to_be_absent(job, below, is_remote):
     check(target, values, "")
 
 
-def test_a_store_that_may_not_be_listed_is_believed(below):
-    _, values = make(below, **SOURCE, absent=[(7, 0)])
+def test_a_store_that_may_not_be_listed_is_believed(store):
+    _, values = make(store, **SOURCE, absent=[(7, 0)])
 
     class Unlisted(Forgetful):
         def list_prefix(self, prefix):
             raise PermissionError("AccessDenied")
 
-    source = cm.open_array(Unlisted(below, (), is_remote=True), "a")
+    source = cm.open_array(Unlisted(store, (), is_remote=True), "a")
     cm.rechunk(source, target := MemoryStore(), chunks=(10, 10), strategy="direct")
     check(target, values, "")
 

@@ -52,90 +52,87 @@ PLACES = [("zarr2", ""), ("zarr3", "g/a"), ("n5", "a"), ("zarr3-draft", "")]
 
 @pytest.mark.parametrize(("fmt", "path"), PLACES)
 def test_the_old_stays_until_the_new_is_whole(keeping, fmt, path, tmp_path):
-    store, seen = keeping, []
-    cm.to_store(OLD, store, path, chunks=(2, 2), format=fmt, attributes={"old": 1})
-    before = sorted(store.list_prefix(""))
+    seen = []
+    cm.to_store(OLD, keeping, path, chunks=(2, 2), format=fmt, attributes={"old": 1})
+    before = sorted(keeping.list_prefix(""))
     with pytest.raises(RuntimeError, match="broken"):
-        cm.to_store(NEW.map_blocks(fail, dtype="f8"), store, path, mode="w", format=fmt)
-    assert cm.open_array(store, path).attributes["old"] == 1
-    assert sorted(store.list_prefix("")) == before
+        cm.to_store(NEW.map_blocks(fail, dtype="f8"), keeping, path, mode="w", format=fmt)
+    assert cm.open_array(keeping, path).attributes["old"] == 1
+    assert sorted(keeping.list_prefix("")) == before
     assert {each.name for each in tmp_path.iterdir()} <= {"store"}  # nothing is left beside it
 
     def look(block):
-        seen.append(cm.open_array(store, path)[...])
+        seen.append(cm.open_array(keeping, path)[...])
         return block
 
-    cm.to_store(NEW.map_blocks(look, dtype="f8", meta=np.empty((0, 0))), store, path, mode="w", format=fmt)
+    cm.to_store(NEW.map_blocks(look, dtype="f8", meta=np.empty((0, 0))), keeping, path, mode="w", format=fmt)
     assert len(seen) == 4
     for each in seen:
         np.testing.assert_array_equal(each, OLD)
-    assert cm.open_array(store, path)[...].sum() == 24
+    assert cm.open_array(keeping, path)[...].sum() == 24
 
 
 @pytest.mark.parametrize(("fmt", "path"), [*PLACES, ("zarr3-draft", "g/a")])
 def test_nothing_of_the_old_shines_through(any_store, fmt, path):
-    store = any_store
-    cm.to_store(OLD + 1, store, path, chunks=(2, 2), format=fmt, attributes={"old": 1})
-    cm.to_store(np.zeros((4, 5), "i8"), store, path, chunks=(2, 2), format=fmt, mode="w")
-    assert not cm.open_array(store, path)[...].any()
-    assert "old" not in cm.open_array(store, path).attributes
-    assert cm.check(store).ok
-    cm.create_array(store, path, shape=(3,), dtype="i4", chunks=(2,), format=fmt, overwrite=True)
-    assert cm.open_array(store, path)[...].tolist() == [0, 0, 0]
-    cm.create_group(store, path, format=fmt, overwrite=True)
-    assert list(cm.open_group(store, path)) == []
+    cm.to_store(OLD + 1, any_store, path, chunks=(2, 2), format=fmt, attributes={"old": 1})
+    cm.to_store(np.zeros((4, 5), "i8"), any_store, path, chunks=(2, 2), format=fmt, mode="w")
+    assert not cm.open_array(any_store, path)[...].any()
+    assert "old" not in cm.open_array(any_store, path).attributes
+    assert cm.check(any_store).ok
+    cm.create_array(any_store, path, shape=(3,), dtype="i4", chunks=(2,), format=fmt, overwrite=True)
+    assert cm.open_array(any_store, path)[...].tolist() == [0, 0, 0]
+    cm.create_group(any_store, path, format=fmt, overwrite=True)
+    assert list(cm.open_group(any_store, path)) == []
 
 
 def test_a_graph_that_is_computed_later(keeping):
-    store = keeping
-    cm.to_store(OLD, store, "a", chunks=(2, 2))
-    broken = cm.to_store(NEW.map_blocks(fail, dtype="f8"), store, "a", mode="w", compute=False)
+    cm.to_store(OLD, keeping, "a", chunks=(2, 2))
+    broken = cm.to_store(NEW.map_blocks(fail, dtype="f8"), keeping, "a", mode="w", compute=False)
     with pytest.raises(RuntimeError, match="broken"):
         broken.compute()
     new = da.concatenate([NEW, da.zeros((4, 3), chunks=(2, 3))], axis=1)  # the last chunks are not stored
-    later = cm.to_store(new, store, "a", mode="w", compute=False)
-    np.testing.assert_array_equal(cm.open_array(store, "a")[...], OLD)
+    later = cm.to_store(new, keeping, "a", mode="w", compute=False)
+    np.testing.assert_array_equal(cm.open_array(keeping, "a")[...], OLD)
     for _ in range(2):
         assert later.compute().n_keys == 6
-        assert cm.open_array(store, "a")[...].sum() == 24
-    assert cm.check(store, repair=True).ok
-    assert not [key for key in store.list_prefix("") if "chunkmill" in key]
+        assert cm.open_array(keeping, "a")[...].sum() == 24
+    assert cm.check(keeping, repair=True).ok
+    assert not [key for key in keeping.list_prefix("") if "chunkmill" in key]
 
 
 def test_what_a_repair_deletes_before_the_last_step_is_not_put_in_place(keeping, monkeypatch):
-    store, own = keeping, target.leased
-    cm.to_store(OLD, store, "a", chunks=(2, 2))
-    later = cm.to_store(NEW, store, "a", mode="w", compute=False)
+    own = target.leased
+    cm.to_store(OLD, keeping, "a", chunks=(2, 2))
+    later = cm.to_store(NEW, keeping, "a", mode="w", compute=False)
 
     def leased(*args, **options):
-        cm.check(store, repair=True)
+        cm.check(keeping, repair=True)
         return own(*args, **options)
 
     monkeypatch.setattr(target, "leased", leased)
     with dask.config.set(scheduler="synchronous"), pytest.raises(JobError, match="has taken the place since"):
         later.compute()
-    np.testing.assert_array_equal(cm.open_array(store, "a")[...], OLD)
+    np.testing.assert_array_equal(cm.open_array(keeping, "a")[...], OLD)
 
 
 @pytest.mark.parametrize("how", ["now", "later", "resume"])
 def test_a_node_that_does_not_open_stays(keeping, how):
-    store = keeping
-    cm.to_store(OLD, store, "a", chunks=(2, 2))
-    store.set("a/zarr.json", b'{"zarr_format": 3, "node_type": "arr')
-    before = contents(store, "a/")
+    cm.to_store(OLD, keeping, "a", chunks=(2, 2))
+    keeping.set("a/zarr.json", b'{"zarr_format": 3, "node_type": "arr')
+    before = contents(keeping, "a/")
 
     def replace(new):
         resume = how == "resume" and new is not NEW
-        written = cm.to_store(new, store, "a", mode="w", resume=resume, compute=how != "later")
+        written = cm.to_store(new, keeping, "a", mode="w", resume=resume, compute=how != "later")
         written.compute() if how == "later" else None
 
     with pytest.raises(RuntimeError, match="broken"):
         replace(NEW.map_blocks(fail, dtype="f8"))
-    assert contents(store, "a/") == before
-    cm.check(store, repair=True)  # of an interrupted job
+    assert contents(keeping, "a/") == before
+    cm.check(keeping, repair=True)  # of an interrupted job
     replace(NEW)
-    np.testing.assert_array_equal(cm.open_array(store, "a")[...], 1)
-    assert cm.check(store).ok
+    np.testing.assert_array_equal(cm.open_array(keeping, "a")[...], 1)
+    assert cm.check(keeping).ok
 
 
 @pytest.mark.parametrize(("how", "path"), [("to_store", ""), ("convert", "g/a")])
@@ -230,13 +227,12 @@ def test_a_directory_that_cannot_be_renamed(tmp_path, monkeypatch, kind, fmt, pa
 @pytest.mark.parametrize(("fmt", "path"), [("zarr2", ""), ("zarr3", "plate")])
 def test_nodes_below_folders_without_a_document_are_not_hidden(any_store, fmt, path):
     """TensorStore writes no documents of groups."""
-    store = any_store
-    cm.to_store(OLD, store, "plate/row/a", chunks=(2, 2), format=fmt)
+    cm.to_store(OLD, any_store, "plate/row/a", chunks=(2, 2), format=fmt)
     for name in ("zarr.json", ".zgroup", ".zattrs"):
         for folder in ("", "plate/", "plate/row/"):
-            store.delete(f"{folder}{name}")
+            any_store.delete(f"{folder}{name}")
     with pytest.raises(NodeExists, match="folder without a document"):
-        cm.create_array(store, path, shape=(3,), dtype="i4", chunks=(2,), format=fmt)
+        cm.create_array(any_store, path, shape=(3,), dtype="i4", chunks=(2,), format=fmt)
     with pytest.raises(NodeExists, match="folder without a document"):
-        cm.to_store(OLD, store, path, format=fmt)
-    np.testing.assert_array_equal(cm.open_array(store, "plate/row/a")[...], OLD)
+        cm.to_store(OLD, any_store, path, format=fmt)
+    np.testing.assert_array_equal(cm.open_array(any_store, "plate/row/a")[...], OLD)

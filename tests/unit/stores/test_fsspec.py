@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from unittest.mock import Mock, call
 
@@ -166,8 +167,10 @@ def test_filesystem_that_fails_to_open():
     assert store.get("k") is None
     with pytest.raises(StoreError, match="FileNotFoundError"):  # of the archive: nothing is known of the key
         FsspecStore("zip://::memory://absent.zip").get("k")
-    with pytest.raises(StoreError, match=r"cannot write through 'simplecache'.*write to memory://x"):
-        FsspecStore("simplecache::memory://x").set("k", b"1")
+    store = FsspecStore("simplecache::memory://x")  # of which chunks that were read before are kept
+    for write in (store.set, partial(store.set_if, version=None), lambda key, _: store.delete_prefix(key)):
+        with pytest.raises(StoreError, match=r"cannot write through 'simplecache'.*write to memory://x"):
+            write("k", b"1")
 
 
 # --- filesystems that were made by hand
