@@ -8,14 +8,7 @@ import pytest
 from contracts.format_contract import same_fill, same_metadata
 from hypothesis import given
 from support.mutations import mutate_json
-from support.strategies import (
-    attributes,
-    dtypes,
-    fills,
-    fixed_dtypes,
-    v2_metadata,
-    v3_metadata,
-)
+from support.strategies import attributes, dtypes, fills, fixed_dtypes, v2_metadata, v3_metadata
 
 from chunkmill.errors import MetadataError, UnknownCodec
 from chunkmill.formats import consolidated

@@ -41,9 +41,13 @@ def test_refused(scan):
         cm.plan_convert(plain, MemoryStore(), format="zarr3", ome="0.5")
 
 
+def model_of(url, path=""):
+    """Return the name of the class of ome-zarr-models that holds a group."""
+    ome_zarr_models, zarr = pytest.importorskip("ome_zarr_models"), pytest.importorskip("zarr")
+    return type(ome_zarr_models.open_ome_zarr(zarr.open_group(str(url), path=path, mode="r"))).__name__
+
+
 def test_plates_and_labels(tmp_path):
-    ome_zarr_models = pytest.importorskip("ome_zarr_models")
-    zarr = pytest.importorskip("zarr")
     old, new = str(tmp_path / "old.zarr"), str(tmp_path / "new.zarr")
     plate = {
         "version": "0.4",
@@ -63,8 +67,7 @@ def test_plates_and_labels(tmp_path):
     cm.convert(old, new, format="zarr3", ome="0.5")
     kinds = {"": "HCS", "A/1": "Well", "A/1/0": "Image", "A/1/0/labels": "Labels", "A/1/0/labels/cells": "ImageLabel"}
     for url in (old, new):
-        for path, kind in kinds.items():
-            assert type(ome_zarr_models.open_ome_zarr(zarr.open_group(url, path=path, mode="r"))).__name__ == kind
+        assert {path: model_of(url, path) for path in kinds} == kinds
 
 
 @pytest.fixture
@@ -102,11 +105,8 @@ def test_coordinate_systems_are_kept_as_they_are(atlas, tmp_path):
 
 @pytest.mark.parametrize(("format_", "version"), [("zarr2", "0.4"), ("zarr3", "0.5")])
 def test_other_coordinate_systems_are_refused_before_0_6_or_left_out(atlas, tmp_path, format_, version):
-    ome_zarr_models = pytest.importorskip("ome_zarr_models")
-    zarr = pytest.importorskip("zarr")
-    with pytest.raises(
-        UnsupportedFeature, match=r"OME-Zarr 0\.[45] does not support the coordinate systems 'same', 'stage'"
-    ):
+    told = r"OME-Zarr 0\.[45] does not support the coordinate systems 'same', 'stage'"
+    with pytest.raises(UnsupportedFeature, match=told):
         cm.plan_convert(atlas, tmp_path / "old.zarr", format=format_, ome=version)
     cm.convert(atlas, tmp_path / "old.zarr", format=format_, ome=version, allow=["coordinate_systems"])
     group = cm.open_group(tmp_path / "old.zarr")
@@ -115,9 +115,7 @@ def test_other_coordinate_systems_are_refused_before_0_6_or_left_out(atlas, tmp_
     assert image.stored["metadata"] == {"method": "by hand"}
     assert image.systems == {}
     assert "coordinateSystems" not in str(group.attributes)
-    assert (
-        type(ome_zarr_models.open_ome_zarr(zarr.open_group(str(tmp_path / "old.zarr"), mode="r"))).__name__ == "Image"
-    )
+    assert model_of(tmp_path / "old.zarr") == "Image"
 
 
 def test_a_crop_keeps_coordinate_systems(atlas, tmp_path):
@@ -134,11 +132,8 @@ def test_a_pyramid_keeps_coordinate_systems(atlas, tmp_path):
     (image,) = cm.open_group(tmp_path / "new.zarr").multiscales
     assert (image.version, [level.scale for level in image]) == ("0.6", [(0.5, 0.25), (1, 0.5)])
     assert image.stored["datasets"][1]["coordinateTransformations"][0]["output"] == {"name": "micro"}
-    assert image.stored["coordinateSystems"] == ome_zarr_0_6()["ome"]["multiscales"][0]["coordinateSystems"]
-    assert (
-        image.stored["coordinateTransformations"]
-        == ome_zarr_0_6()["ome"]["multiscales"][0]["coordinateTransformations"]
-    )
+    for name in ("coordinateSystems", "coordinateTransformations"):
+        assert image.stored[name] == ome_zarr_0_6()["ome"]["multiscales"][0][name]
     assert image.within("stage")[1].translation == (100.25, 200.125)
     for options in ({"ome": "0.5"}, {"format": "zarr2"}, {"format": "n5", "codecs": "gzip"}):
         with pytest.raises(UnsupportedFeature, match="the coordinate systems 'same'"):

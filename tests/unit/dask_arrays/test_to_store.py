@@ -396,10 +396,6 @@ def strange(change, shape=(8, 8)):
     return da.ones(shape, chunks=(4, 4)).map_blocks(block, dtype="f8", meta=np.empty((0, 0)))
 
 
-def longer(block):
-    return np.vstack([block, block * 9])
-
-
 STRANGE_BLOCKS = {
     "shorter": (lambda b: b[:2], r"\(2, 4\)"),
     "one that would be broadcast": (lambda b: b[:1], r"\(1, 4\)"),
@@ -410,24 +406,13 @@ STRANGE_BLOCKS = {
 }
 
 
-def existing():
-    return cm.create_array(MemoryStore(), "a", shape=(20, 20), dtype="f8", chunks=(4, 4))
+def labelled(x, start=0):
+    return xr.Dataset({"a": (("x", "y"), x)}, coords={"t": np.arange(start, start + 3)})
 
 
-def labelled(x, name="x"):
-    return xr.Dataset({"a": ((name, "y"), x)}, coords={"t": np.arange(3)})
-
-
-def append_dataset(x):
-    store = MemoryStore()
-    cm.write_dataset(labelled(np.ones((8, 8))), store)
-    cm.write_dataset(labelled(x), store, append_dim="x")
-
-
-def compare_dataset(x):
-    store = MemoryStore()
-    cm.write_dataset(labelled(np.ones((8, 8))), store)
-    cm.write_dataset(labelled(x).assign_coords(t=np.arange(3, 6)), store, append_dim="t")
+def append_dataset(x, dim, start):
+    cm.write_dataset(labelled(np.ones((8, 8))), store := MemoryStore())
+    cm.write_dataset(labelled(x, start), store, append_dim=dim)
 
 
 WAYS = {
@@ -435,10 +420,10 @@ WAYS = {
     "finer": lambda x: cm.to_store(x, MemoryStore(), chunks=(3, 3)),
     "shards": lambda x: cm.to_store(x, MemoryStore(), chunks=(2, 2), shards=(4, 4)),
     "resumable": lambda x: cm.to_store(x, MemoryStore(), resume=True),
-    "region": lambda x: cm.store(x, existing(), regions=(slice(3, 11), slice(4, 12))),
+    "region": lambda x: cm.store(x, filled(np.zeros((20, 20)), chunks=4), regions=(slice(3, 11), slice(4, 12))),
     "write_dataset": lambda x: cm.write_dataset(labelled(x), MemoryStore()),
-    "append of a dataset": append_dataset,
-    "comparison of a dataset": compare_dataset,
+    "append of a dataset": lambda x: append_dataset(x, "x", 0),
+    "comparison of a dataset": lambda x: append_dataset(x, "t", 3),
     "pyramid": lambda x: cm.pyramid(x, MemoryStore(), levels=2),
     "transform": lambda x: cm.transform(np.sin, x, MemoryStore()),
 }
@@ -447,7 +432,7 @@ WAYS = {
 @cases("way", WAYS.values())
 def test_every_writer_refuses_a_block_of_another_shape_than_declared(way):
     with pytest.raises(ChunkmillError, match=r"block \(1, 1\) has shape \(8, 4\), the dask array declares \(4, 4\)"):
-        way(strange(longer))
+        way(strange(lambda block: np.vstack([block, block * 9])))
 
 
 @cases(("change", "shape"), STRANGE_BLOCKS.values())

@@ -1,7 +1,6 @@
 """Stages: which specs one task does, in the process that runs it, with which memory; specs of many arrays."""
 
 import pickle
-import subprocess
 import sys
 import threading
 
@@ -11,6 +10,7 @@ import pytest
 from dask.system import CPU_COUNT
 from distributed.system import MEMORY_LIMIT
 from support.cases import cases
+from support.scripts import run_script
 
 from chunkmill.array.present_keys import NO_BLOCKS
 from chunkmill.runtime import stage as stages
@@ -157,8 +157,7 @@ def test_it_is_this_process_alone():
     """Not the parent's, which a process that is spawned is told by getrusage."""
     peak_memory()  # what is found once may grow
     held = np.ones(64 << 20, np.uint8)
-    script = "from chunkmill.runtime.worker_memory import peak_memory as p; print(p())"
-    child = int(subprocess.run([sys.executable, "-c", script], check=True, capture_output=True).stdout)
+    child = int(run_script("from chunkmill.runtime.worker_memory import peak_memory as p; print(p())"))
     assert child > 1 << 20
     before = peak_memory()
     assert before > held.nbytes

@@ -3,6 +3,7 @@
 import dask
 import numpy as np
 import pytest
+from support.arrays import filled
 from support.recording import Died, DyingStore
 
 import chunkmill as cm
@@ -11,8 +12,6 @@ from chunkmill.journal import heartbeat
 from chunkmill.journal.lease import leased
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
-
-SHAPE = (24, 10)
 
 
 @pytest.fixture(autouse=True)
@@ -25,10 +24,8 @@ def one_thread(monkeypatch):
 
 @pytest.fixture
 def source():
-    store = MemoryStore()
-    values = np.arange(240, dtype="i4").reshape(SHAPE)
-    cm.to_store(values, store, "a", chunks=(4, 5))
-    return cm.open_array(store, "a"), values
+    values = np.arange(240, dtype="i4").reshape(24, 10)
+    return filled(values, path="a", chunks=(4, 5)), values
 
 
 def read(store, path):

@@ -5,6 +5,7 @@ import traceback
 import dask.array as da
 import numpy as np
 import pytest
+from support.arrays import filled
 from support.cases import cases
 from support.recording import Meanwhile
 
@@ -24,13 +25,11 @@ from chunkmill.transforms.blocks import (
 )
 from chunkmill.transforms.function import checked_result
 
-SHAPE = (23, 17, 12)
-
 
 @pytest.fixture
 def source():
     store = MemoryStore()
-    values = np.random.default_rng(0).normal(size=SHAPE).astype("f4")
+    values = np.random.default_rng(0).normal(size=(23, 17, 12)).astype("f4")
     cm.to_store(values, store, "a", chunks=(5, 6, 12), dimension_names=("z", "y", "x"))
     return store, values
 
@@ -79,42 +78,33 @@ def test_missing_values_beyond_the_ends(source, boundary):
     ],
 )
 def test_a_constant_boundary_is_the_zero_of_the_dtype(values, beyond):
-    store, got = MemoryStore(), []
-    cm.to_store(values, store, "a", chunks=(3,))
-    cm.transform(lambda block: got.append(block) or block, (store, "a"), (store, "b"),
-                 halo=1, boundary="constant", dtype=values.dtype)  # fmt: skip
+    got, options = [], {"halo": 1, "boundary": "constant", "dtype": values.dtype}
+    cm.transform(lambda block: got.append(block) or block, filled(values), MemoryStore(), **options)
     assert got[0].tolist() == [beyond[0], *values.tolist(), beyond[1]]
 
 
 @cases("format_", ["zarr3", "zarr2", "zarr3-draft"])
 @cases("options", [{}, {"halo": 2}, {"halo": 2, "boundary": "none"}, {"block": ()}])
 def test_arrays_of_no_dimensions(format_, options):
-    store = MemoryStore()
-    cm.to_store(np.array(3.0), store, "a")
-    target = MemoryStore()
-    report = cm.transform(lambda block: float(block) * 2, (store, "a"), (target, "b"), format=format_, **options)
+    source, target = filled(np.array(3.0)), MemoryStore()
+    report = cm.transform(lambda block: float(block) * 2, source, (target, "b"), format=format_, **options)
     assert (read(target).shape, read(target), report.n_keys) == ((), 6.0, 1)
 
 
 def test_arrays_of_no_elements():
-    store, called = MemoryStore(), []
-    cm.create_array(store, "a", shape=(0, 5), dtype="f4", chunks=(2, 2))
-    cm.transform(lambda block: called.append(1) or block, (store, "a"), (store, "b"), halo=1, dtype="f4")
+    source, store, called = filled(np.zeros((0, 5), "f4"), chunks=(2, 2)), MemoryStore(), []
+    cm.transform(lambda block: called.append(1) or block, source, (store, "b"), halo=1, dtype="f4")
     assert (read(store).shape, called) == ((0, 5), [])
 
 
 def test_a_function_may_change_its_block_in_place():
-    store = MemoryStore()
     values = np.arange(8.0)
-    cm.to_store(values, store, "a", chunks=(4,), codecs="raw")
-    sources = [(store, "a"), values, da.from_array(values, chunks=4), cm.create_array(store, "c", shape=(8,),
-               dtype="f8", chunks=(4,), fill_value=2.0)]  # fmt: skip
-    for number, source in enumerate(sources):
-        cm.transform(lambda block: np.add(block, 1, out=block), source, (store, f"b{number}"))
-        np.testing.assert_array_equal(read(store, f"b{number}"), values + 1 if number < 3 else np.full(8, 3.0))
-    np.testing.assert_array_equal(read(store, "a"), np.arange(8.0))
-    np.testing.assert_array_equal(values, np.arange(8.0))
-    np.testing.assert_array_equal(read(store, "c"), np.full(8, 2.0))
+    absent = cm.create_array(MemoryStore(), shape=(8,), dtype="f8", chunks=(4,), fill_value=2.0)
+    for source in (filled(values, chunks=(4,), codecs="raw"), values, da.from_array(values, chunks=4), absent):
+        cm.transform(lambda block: np.add(block, 1, out=block), source, store := MemoryStore())
+        expected = np.full(8, 2.0) if source is absent else np.arange(8.0)
+        np.testing.assert_array_equal(read(store, ""), expected + 1)
+        np.testing.assert_array_equal(source, expected)
 
 
 def test_halos_and_boundaries_by_dimension(source):
@@ -236,13 +226,11 @@ def test_regions_beyond_the_ends_are_as_the_boundary_says(source):
 
 
 def test_regions_of_arrays_without_names():
-    cm.to_store(np.arange(10), store := MemoryStore(), "a", chunks=(4,))
-
     def turned(region):
         return (slice(10 - region[0].stop, 10 - region[0].start),)
 
-    cm.transform(np.flip, (store, "a"), (store, "b"), source_region=turned)
-    np.testing.assert_array_equal(read(store), np.arange(10)[::-1])
+    cm.transform(np.flip, filled(np.arange(10), chunks=(4,)), store := MemoryStore(), source_region=turned)
+    np.testing.assert_array_equal(read(store, ""), np.arange(10)[::-1])
 
 
 class Picky(Exception):

@@ -6,6 +6,7 @@ import dask
 import numpy as np
 import pytest
 import xarray as xr
+from support.arrays import filled
 from support.cases import cases
 
 import chunkmill as cm
@@ -48,9 +49,7 @@ def test_a_function_that_fails_for_the_small_block_names_the_way_out(function, s
     lambda block, block_info=None: block, functools.partial(np.add, 1.0), np.vectorize(abs), np.abs,
 ])  # fmt: skip
 def test_functions_of_every_kind_are_called(function):
-    store = MemoryStore()
-    cm.to_store(noise((8, 8)), store, "a", chunks=(4, 4))
-    assert cm.transform(function, (store, "a"), (store, "b")).n_keys == 4
+    assert cm.transform(function, filled(noise((8, 8)), chunks=(4, 4)), MemoryStore()).n_keys == 4
 
 
 @pytest.fixture
@@ -181,9 +180,7 @@ def test_places_that_are_no_target(source):
 
 @pytest.fixture
 def large():
-    store = MemoryStore()
-    cm.to_store(np.random.default_rng(0).normal(size=(96, 96, 96)).astype("f4"), store, "a", chunks=(16, 16, 16))
-    return cm.open_array(store, "a")
+    return filled(noise((96, 96, 96)), path="a", chunks=(16, 16, 16))
 
 
 def filtered(large, **options):

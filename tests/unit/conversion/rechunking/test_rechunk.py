@@ -39,18 +39,16 @@ pytestmark = pytest.mark.usefixtures("two_threads")
 @cases(
     ("source", "target"),
     [
-        pytest.param({"chunks": (20, 3, 4)}, {"chunks": (1, -1, -1)}, id="series to images"),
-        pytest.param(
-            {"chunks": (2, 5, 5), "shards": (4, 10, 10)}, {"chunks": (4, 3, 2), "shards": (8, 9, 10)}, id="both"
-        ),
-        pytest.param({"chunks": ((5, 8, 7), 30, 4)}, {"chunks": (4, (1, 9, 20), 10)}, id="rectilinear"),
-        pytest.param({"format": "zarr2", "codecs": "blosc"}, {"chunks": (20, 7, 4)}, id="v2"),
-        pytest.param({"format": "n5", "codecs": "gzip"}, {"chunks": (7, 7, 4)}, id="N5"),
-        pytest.param({"format": "n5"}, {"chunks": (7, 7, 4), "format": "zarr3"}, id="N5 to v3"),
-        pytest.param({}, {"chunks": (7, 7, 4), "codecs": "gzip"}, id="other codecs"),
-        pytest.param({"shape": (50,), "chunks": (7,), "dtype": ">f8"}, {"chunks": (11,)}, id="big-endian"),
-        pytest.param({"shape": (9, 5), "chunks": (2, 5), "dtype": "T"}, {"chunks": (9, 2)}, id="strings"),
-        pytest.param({"shape": (3, 4, 3, 2, 3, 4), "chunks": (1, 2) * 3}, {"chunks": (2, 3, 2, 2, 3, 1)}, id="6-d"),
+        ({"chunks": (20, 3, 4)}, {"chunks": (1, -1, -1)}),
+        ({"chunks": (2, 5, 5), "shards": (4, 10, 10)}, {"chunks": (4, 3, 2), "shards": (8, 9, 10)}),
+        ({"chunks": ((5, 8, 7), 30, 4)}, {"chunks": (4, (1, 9, 20), 10)}),
+        ({"format": "zarr2", "codecs": "blosc"}, {"chunks": (20, 7, 4)}),
+        ({"format": "n5", "codecs": "gzip"}, {"chunks": (7, 7, 4)}),
+        ({"format": "n5"}, {"chunks": (7, 7, 4), "format": "zarr3"}),
+        ({}, {"chunks": (7, 7, 4), "codecs": "gzip"}),
+        ({"shape": (50,), "chunks": (7,), "dtype": ">f8"}, {"chunks": (11,)}),
+        ({"shape": (9, 5), "chunks": (2, 5), "dtype": "T"}, {"chunks": (9, 2)}),
+        ({"shape": (3, 4, 3, 2, 3, 4), "chunks": (1, 2) * 3}, {"chunks": (2, 3, 2, 2, 3, 1)}),
     ],
 )
 def test_values(source, target):
@@ -237,12 +235,8 @@ def test_arrays_are_added_to_a_group_that_is_there(tmp_path, strategy):
     rechunk(source["t"], there["deep"], chunks=(8, 2), strategy=strategy)
     for consolidated in (True, False):
         found = cm.open_group(tmp_path / "b", consolidated=consolidated)
-        assert sorted(each.path for each in walk(found.stored) if isinstance(each, StoredArray)) == [
-            "deep/t",
-            "deep/u",
-            "old",
-            "t",
-        ]
+        paths = [each.path for each in walk(found.stored) if isinstance(each, StoredArray)]
+        assert sorted(paths) == ["deep/t", "deep/u", "old", "t"]
         assert found.attributes == {"kept": 1}
     for path in ("t", "deep/u", "deep/t"):
         assert found[path].chunks == (8, 2)
@@ -287,24 +281,18 @@ def test_adding_to_a_group_resumes_and_takes_no_name_of_others(tmp_path, resume,
 @cases(
     ("options", "error", "message"),
     [
-        pytest.param(
-            {"chunks": (0, 5, 5)}, RegionError, r"'a': chunks=\(0, 5, 5\) for an array .* -1 or edges", id="0"
-        ),
-        pytest.param({"chunks": (-2, 5, 5)}, RegionError, "chunk length -2 for an axis of 20", id="negative"),
-        pytest.param({"shards": (0, 5, 5)}, RegionError, r"'a': shards=\(0, 5, 5\)", id="shards of 0"),
-        pytest.param(
-            {"chunks": {"a": (5, 5, 5)}}, TypeError, "a mapping to shapes is for the arrays of a group", id="dict"
-        ),
-        pytest.param(
-            {"shards": (10, 10, 10), "format": "zarr2"}, UnsupportedFeature, "shards=None, or", id="v2 shards"
-        ),
-        pytest.param({"max_mem": "abc"}, ValueError, "max_mem='abc': expected a number of bytes", id="max_mem text"),
-        pytest.param({"max_mem": -5}, ValueError, "max_mem=-5: expected a number of bytes above 0", id="max_mem < 0"),
-        pytest.param({"strategy": "fast"}, ValueError, "expected None, 'direct' or 'spill'", id="strategy"),
-        pytest.param({"strategy": "direct", "temp": "memory://t"}, ValueError, "no intermediate files", id="temp"),
-        pytest.param({"region": {}}, ValueError, "names no dimension", id="region of none"),
-        pytest.param({"region": (0, ...)}, RegionError, "an integer would drop its axis", id="region of an integer"),
-        pytest.param({"max_mem": b"1"}, ValueError, "max_mem=b'1': expected", id="max_mem of another type"),
+        ({"chunks": (0, 5, 5)}, RegionError, r"'a': chunks=\(0, 5, 5\) for an array .* -1 or edges"),
+        ({"chunks": (-2, 5, 5)}, RegionError, "chunk length -2 for an axis of 20"),
+        ({"shards": (0, 5, 5)}, RegionError, r"'a': shards=\(0, 5, 5\)"),
+        ({"chunks": {"a": (5, 5, 5)}}, TypeError, "a mapping to shapes is for the arrays of a group"),
+        ({"shards": (10, 10, 10), "format": "zarr2"}, UnsupportedFeature, "shards=None, or"),
+        ({"max_mem": "abc"}, ValueError, "max_mem='abc': expected a number of bytes"),
+        ({"max_mem": -5}, ValueError, "max_mem=-5: expected a number of bytes above 0"),
+        ({"max_mem": b"1"}, ValueError, "max_mem=b'1': expected"),
+        ({"strategy": "fast"}, ValueError, "expected None, 'direct' or 'spill'"),
+        ({"strategy": "direct", "temp": "memory://t"}, ValueError, "no intermediate files"),
+        ({"region": {}}, ValueError, "names no dimension"),
+        ({"region": (0, ...)}, RegionError, "an integer would drop its axis"),
     ],
 )
 def test_messages(options, error, message):
