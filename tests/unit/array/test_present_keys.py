@@ -28,12 +28,14 @@ def make(n=5000, at=(3, 4999), **more):
     return array
 
 
-def test_a_sparse_array_is_listed():
+def test_a_sparse_array_is_listed(monkeypatch):
     array = make()
     array.store.set("a/c/7000", b"outside the grid")
     array.store.set("a/c/x", b"not a chunk")
     assert list_present_if_sparse(array.stored).tolist() == [3, 4999]
     assert (len(array.store.keys("size")), len(array.store.keys("list_prefix"))) == (32, 1)
+    monkeypatch.setattr(present_keys, "_N_PROBED", 2)
+    assert list_present_if_sparse(make(at=(0,)).stored).tolist() == [0]  # half of those that are asked for
 
 
 def test_a_dense_or_small_array_is_not():
@@ -52,6 +54,7 @@ def test_too_many_keys_are_not_held(monkeypatch):
 
 def test_indexes_of_shards_say_which_chunks_are_stored(monkeypatch):
     array = make(shards=(8,), at=(3, 9, 4999))
+    monkeypatch.setattr(present_keys, "_MOST_INDEXES", 3)
     numbers, grid = list_chunks_if_sparse(array.stored)
     assert (numbers.tolist(), grid) == ([3, 9, 4999], array.read_layout.grid)
     monkeypatch.setattr(present_keys, "_MOST_INDEXES", 2)
@@ -85,3 +88,4 @@ def test_too_many_blocks_are_not_held(monkeypatch):
     monkeypatch.setattr(present_keys, "_MOST_PAIRS", 3)
     keys, blocks = ChunkGrid.regular((100,), (50,)), ChunkGrid.regular((100,), (1,))
     assert touch(np.array([1]), keys, blocks) is None
+    assert touch(np.array([1]), huge := ChunkGrid.regular((1 << 63,), (1,)), huge) is None

@@ -174,6 +174,8 @@ def test_an_array_that_became_longer(url):
     with pytest.raises(StoreError, match=r"'v' is not as it was.*shape \(5, 4\), now \(8, 4\)"):
         cm.store(da.zeros((5, 4), chunks=4, dtype="f4"), old)
     np.testing.assert_array_equal(cm.open_array(url, "v")[...], series(8).v)
+    old.store.delete("v/c/0/0")
+    assert np.isnan(old[:4]).all()  # absent, not replaced
 
 
 def test_values_in_memory_for_a_dataset_that_was_replaced_meanwhile(store, monkeypatch):
@@ -238,7 +240,7 @@ def test_metadata_are_read_once_in_a_second_and_only_if_chunks_are_absent(url, v
     recording = RecordingStore(open_store(url))
     recording.is_remote = True
     create(recording, value=value)
-    x = cm.open_array(recording, "a").to_dask()
+    x = cm.open_array(recording, "a").to_dask((4, (1, 3)))
     create(recording, value=value, overwrite=True)
     recording.log.clear()
     for _ in range(2):

@@ -95,6 +95,7 @@ def test_channels_have_names_colours_and_windows(source, tmp_path, kind):
     omero = group.attributes.get("ome", group.attributes)["omero"]
     first, second = omero["channels"]
     assert (first["label"], first["color"], second["label"], second["color"]) == ("dapi", "FF0000", "gfp", "00FF00")
+    assert omero["rdefs"] == {"model": "color"}
     coarsest = group.multiscales[0][-1].array[...]
     for number, channel in enumerate((first, second)):
         values = coarsest[number]
@@ -114,6 +115,9 @@ def test_a_window_that_is_given_is_kept_also_where_a_target_is_replaced(source, 
         a, b = cm.open_group(tmp_path / "image").attributes["ome"]["omero"]["channels"]
         assert a == given["channels"][0]
         assert b.keys() == {"label", "window"}
+    cm.pyramid(VALUES[0], tmp_path / "one", channels=True)
+    omero = cm.open_group(tmp_path / "one").attributes["ome"]["omero"]
+    assert (omero["channels"][0]["label"], omero["rdefs"]) == ("0", {"model": "greyscale"})
 
 
 @cases(
@@ -236,6 +240,9 @@ def test_coordinates_of_xarray_give_voxels_places_and_units(tmp_path, name):
         again = xr.open_datatree(tmp_path / "image", engine="chunkmill")["0"]
         np.testing.assert_allclose(again["y"], labelled()["y"], rtol=1e-6)
         assert again["z"].attrs["units"] == "micrometer"
+    plane = xr.DataArray(VALUES[0, 0], dims=("y", "x"), coords={"x": np.arange(24) * 3})
+    cm.pyramid(plane, tmp_path / "plane", format=name, levels=1)
+    assert cm.open_group(tmp_path / "plane").multiscales[0][0].scale == (1, 3)
 
 
 def test_what_is_given_takes_the_place_of_coordinates(tmp_path):
@@ -447,6 +454,7 @@ def test_the_first_element_of_a_cell_stays_where_it_is():
     (image,) = cm.open_group(store).multiscales
     assert (image.method, image[2].scale, image[2].translation) == ("stride", (4, 4), (0, 0))
     assert [dict(each.array.attributes) for each in image] == [{"mine": 1}, {}, {}]
+    assert {each.array.dimension_names for each in image} == {("y", "x")}
 
 
 IMAGE = Multiscale((Axis("c", "channel"), Axis("y", "space"), Axis("x", "space")), (), "0.5")
@@ -493,4 +501,7 @@ def test_a_stack_of_arrays_without_names(rank, names):
 def test_other_keys_than_those_of_blocks_are_absent(key):
     store = open_image_source(da.zeros((5, 7), chunks=(2, 3)), None).store
     assert store.size("c/2/2") == 2 * 3 * 8  # padded at the end
+    noted = {}
+    assert store.get_noting("c/2/2", None, noted.__setitem__) == bytes(2 * 3 * 8)
+    assert (store.get_noting(key, None, noted.__setitem__), noted) == (None, {"c/2/2": "0"})
     assert [store.get(key), store.size(key), store.version(key)] == [None] * 3

@@ -19,6 +19,8 @@ def test_until_a_chunk_holds_it_or_a_number_of_levels():
     assert shapes((16, 16), 2, None) == [(16, 16)]
     assert shapes((100, 30), (3, 1), 3) == [(100, 30), (34, 30), (12, 30)]
     assert shapes((100, 30), 2, 1) == [(100, 30)]
+    assert shapes((100, 30), [2], 2) == [(100, 30), (50, 15)]
+    assert plan_levels((1, 2, 64), 2, 2, chunk_shape=(8, 8, 8))[1].factors == (1, 2, 2)  # an axis of one element stays
 
 
 def test_by_dimension_and_by_level():
@@ -35,6 +37,8 @@ def test_time_and_channels_stay():
 def test_isotropic():
     levels = plan_levels((64, 512, 512), "isotropic", 5, chunk_shape=(64,) * 3, spacing=(4.0, 1.0, 1.0))
     assert [level.factors for level in levels] == [(1, 1, 1), (1, 2, 2), (1, 2, 2), (2, 2, 2), (2, 2, 2)]
+    options = {"spacing": (1.0, 0.1, 4.0, 4.0), "names": tuple("czyx")}  # neither channels nor what has one element
+    assert plan_levels((3, 1, 64, 64), "isotropic", 2, chunk_shape=(8,) * 4, **options)[1].factors == (1, 1, 2, 2)
 
 
 @cases(("factors", "n_levels", "options", "match"), [
@@ -106,6 +110,7 @@ def test_levels_share_a_stage_while_memory_and_tasks_allow():
     assert of(1 << 62, 16) == [3, 2]
     assert of(0, 1) == [2, 2, 2]  # each has one level at least
     assert of(1 << 62, 1 << 20, itemsize=1) == [4]  # little is read: few tasks do
+    assert of(1 << 62, 16, itemsize=1 << 17) == [4]  # 16 MiB a task
 
 
 def test_levels_end_when_the_axes_that_are_reduced_fit():
@@ -194,6 +199,7 @@ def test_a_function():
     ("average", "u1", ValueError, "'average': expected one of 'mean', .*'stride', or a function"),
     ("mean", "S3", TypeError, "'mode' and 'stride' take it"), ("min", "c8", TypeError, "'mode' and 'stride' take it"),
     ("mean", "M8[s]", TypeError, "every dtype"), ("mean", [("a", "i4")], TypeError, "'stride' takes every dtype"),
+    ("mode", "M8[s]", TypeError, "every dtype"),
 ])  # fmt: skip
 def test_methods_that_are_refused(method, dtype, error, hint):
     with pytest.raises(error, match=f"method=.*{hint}"):

@@ -81,8 +81,9 @@ def test_a_store_of_one_process_is_found_out_from_here():
         check_scheduler(elsewhere, needs)
 
 
-def test_workers_that_lack_the_same_have_one_line():
+def test_workers_that_lack_the_same_have_one_line(monkeypatch):
     """Each worker had its own, of 900 characters where a codec was missing."""
+    monkeypatch.setattr(preflight, "_MAX_SHOWN", 2)
     needs = describe_needs("put it")
     found = {f"w{i}": (f"w{i}", "lacks it") for i in range(7)} | {"x": ("x", "fails: " + 900 * "y")}
     told = r"put it: \n  worker w0 lacks it \(so do 6 more\)\n  worker x fails: y{293}…; give"

@@ -123,7 +123,7 @@ OPTIONS = {
     "no source": ({"sources": []}, ValueError, r"sources=\[\]: expected at least one place"),
     "a tuple of sources": ({"sources": (("a", "x"), ("a", "y"))}, TypeError, "sources=.*or a list of them for several"),
     "a tuple of targets": ({"target": (("b", "x"), ("b", "y"))}, TypeError, "target=.*or a list of them for several"),
-    "boundary": ({"boundary": "wrap"}, ValueError, "boundary='wrap'"),
+    "boundary": ({"boundary": "wrap"}, ValueError, "boundary='wrap': expected 'reflect'"),
     "boundary of a dimension": ({"boundary": {"z": "nearest"}}, ValueError, r"boundary= names dimensions \['z'\]"),
     "boundary of no halo": ({"boundary": {"x": "nearest"}}, ValueError, "nothing beyond the ends is read"),
     "block of a dimension": ({"block": {"z": 1}}, ValueError, r"block= names dimensions \['z'\]"),
