@@ -388,7 +388,9 @@ def _labels() -> Array:
 _add("vlen-utf8", _words, fill_value="", **_SMALL)
 _add("vlen-utf8-fill", _words, fill_value="né", **_SMALL)
 _add("vlen-bytes", _blobs, fill_value=b"", **_SMALL)
-_add("vlen-bytes-fill", _blobs, fill_value=b"\x00\xff", **_SMALL)
+# the second has the registered name bytes and its fill value as a list of integers, the third name bytes and base64
+for _name in ("vlen-bytes-fill", "bytes-type", "bytes-type-base64"):
+    _add(_name, _blobs, fill_value=b"\x00\xff", **_SMALL)
 # elements lie in F order before the object codec
 _add("vlen-utf8-order-f", _words, fill_value="", chunks=(3, 2))
 _add("vlen-utf8-compressed", lambda: np.array([f"word {i}" * (i % 7) for i in range(120)], dtype=object), fill_value="",
@@ -411,8 +413,6 @@ _KEYS = (f"key-{_encoding}-{_separator}" for _encoding in ("default", "v2") for 
 for _name in ("order-f", "separator-dot", "separator-slash", "nested-store", *_KEYS):
     _add(_name, codes((5, 3)), fill_value=-1, **_SMALL)
 _add("order-f-3d", codes((4, 3, 5)), chunks=(3, 2, 2), fill_value=0, missing=((1, 0, 2),))
-# delta runs over the F-ordered buffer
-_add("order-f-filters", codes((5, 3)), chunks=(3, 2), fill_value=0)
 _add("order-f-struct", _flat, dtype=FLAT, chunks=(3, 2), fill_value=np.zeros((), FLAT)[()])
 _add("rank-1", codes((10,), "i2"), chunks=(4,), fill_value=0)
 _add("rank-1-slash", codes((10,), "i2"), chunks=(4,), fill_value=0)
@@ -478,6 +478,8 @@ for _name in (
     "shuffle", "delta", "delta-chain", "gzip-crc32c", "crc32c-gzip", "default", "blosc-empty-config", "pcodec",
 ):  # fmt: skip
     _add(f"codec-{_name}", codes((70, 50)), **_CODEC)
+for _name in ("zlib-in-filters", "gzip-members", "zstd-no-size", "zstd-frames"):
+    _add(_name, codes((70, 50)), **_CODEC)
 _add("codec-blosc-f8", codes((70, 50), "f8"), **_CODEC)
 # shuffle -1 becomes bit shuffle only for one-byte items
 _add("codec-blosc-i2-auto", codes((70, 50), "i2"), **_CODEC)
@@ -500,8 +502,6 @@ _add("codec-packbits", lambda: index_code((70, 50)) % 3 == 0, chunks=(41, 61), f
 _add("codec-zfpy", codes((70, 50), "f8"), **_CODEC)
 _add("codec-scale-offset", lambda: 1000 + (index_code((70, 50)) % 200) / 4, **_CODEC)
 _add("codec-cast-value", lambda: (index_code((70, 50)) % 30000).astype("f8"), **_CODEC)
-for _name in ("zlib-in-filters", "gzip-members", "zstd-no-size", "zstd-frames"):
-    _add(_name, codes((70, 50)), **_CODEC)
 
 # --------------------------------------------------------------------------------------------------------------------
 # Attributes, dimension names
@@ -540,19 +540,15 @@ _GROUPS: dict[str, Any] = {
     "children": {"a": "int16", "sub/b": "float64", "sub/deeper/c": "unicode-4", "zero": "scalar"},
     "groups": {"": {"title": "root", "n": 1}, "sub": {"level": [1]}, "sub/deeper": {}, "none": {}},
 }
-_add("group", **_GROUPS)
-_add("group-consolidated", **_GROUPS)
-# zip store
-_add("group-zip", **_GROUPS)
-# zip store
+# the last has .zmetadata but no .zarray, .zgroup, .zattrs
+for _name in ("group", "group-consolidated", "group-zip", "consolidated-only"):
+    _add(_name, **_GROUPS)
 _add("array-zip", codes((7, 5)), **_LAYOUT)
 # consolidated_metadata: null, as zarr-python 3.0 wrote it
 _add("group-consolidated-null", children={"a": "layout"}, groups={"": {"title": "root"}})
 _add("group-empty", groups={"": {}})
 # no document for g and g/h
 _add("group-implicit", children={"g/h/a": "layout"}, groups={"": {}})
-# .zmetadata but no .zarray, .zgroup, .zattrs
-_add("consolidated-only", **_GROUPS)
 _add("group-unicode", children={"Größe/日本": "layout"}, groups={"": {}, "Größe": {}})
 
 _add("xr-time", lambda: np.array([0, 24, 48], "i8"), chunks=(3,), dimension_names=("time",),
@@ -587,16 +583,16 @@ _add("xarray-v3", children={name: f"xr3-{name}" for name in _XARRAY}, groups=CAS
 # --------------------------------------------------------------------------------------------------------------------
 # Zarr v3: transpose, sharding, rectilinear grids
 
-for _name in ("transpose-10", "transpose-c", "transpose-f"):
+# of order-f-filters, delta runs over the F-ordered buffer
+for _name in ("transpose-10", "transpose-c", "transpose-f", "transpose-delta", "order-f-filters"):
     _add(_name, codes((5, 3)), chunks=(3, 2), fill_value=0)
 for _name in ("transpose-201", "transpose-120", "transpose-chain", "transpose-f-3d"):
     _add(_name, codes((4, 3, 5)), chunks=(3, 2, 4), fill_value=0, missing=((1, 0, 1),))
 _add("transpose-vlen-utf8", _words, chunks=(3, 2), fill_value="")
-_add("transpose-delta", codes((5, 3)), chunks=(3, 2), fill_value=0)
 
 _SHARD: dict[str, Any] = {"shards": (6, 4), "chunks": (3, 2), "fill_value": -1}
 for _name in ("end", "start", "index-no-crc", "index-big", "index-start-no-crc", "inner-gzip", "inner-zstd-crc32c", "inner-transpose", "inner-big",
-              "inner-blosc", "outer-crc32c", "outer-gzip", "key-v2"):  # fmt: skip
+              "inner-blosc", "outer-crc32c", "outer-gzip", "key-v2", "subchunk-order"):  # fmt: skip
     _add(f"shard-{_name}", codes((10, 7)), **_SHARD)
 _add("shard-missing-inner", codes((10, 7)), missing=((0, 1), (1, 0), (3, 3)), **_SHARD)
 # shard (0, 1) and a chunk of (1, 0)
@@ -630,8 +626,6 @@ _add("shard-nested-start", codes((13, 9)), shards=(12, 8), chunks=(3, 2), fill_v
 _add("shard-shared-bytes", lambda: np.array([0, 1, 2, 7, 7, 7] * 2, "i4"), shards=(12,), chunks=(3,), fill_value=0)
 # chunks in reverse order with garbage between them
 _add("shard-gaps", codes((10, 7)), missing=((0, 1),), **_SHARD)
-# inner chunks in another than C order
-_add("shard-subchunk-order", codes((10, 7)), **_SHARD)
 
 _add("rectilinear", codes((7, 5)), edges=((3, 4), (2, 2, 1)), fill_value=-1, missing=((1, 1),))
 # [[2, 3], 1, 3] and a bare 3: the last column chunk reaches beyond the array
@@ -700,10 +694,6 @@ _add("slash-no-field", codes((5, 3)), chunks=(3, 2), fill_value=-1, options={"di
 _add("struct-legacy", _flat, dtype=FLAT, fill_value=np.array((-7, 2.5, b"no"), FLAT)[()], **_SMALL)
 # structured with endian big, which no writer makes: the byte order of the fill value is unsettled, so it is zero here
 _add("struct-legacy-big", _nested, dtype=NESTED, fill_value=(0, (0.0, 0.0)), **_SMALL)
-# registered name bytes, fill value as a list of integers
-_add("bytes-type", _blobs, fill_value=b"\x00\xff", **_SMALL)
-# name bytes, fill value in base64
-_add("bytes-type-base64", _blobs, fill_value=b"\x00\xff", **_SMALL)
 # old zarr-python stored chunk length 0 on an empty axis
 _add("zero-chunk-length", lambda: np.zeros((0, 5), "i4"), chunks=(0, 2), fill_value=-1)
 # bare NaN token in .zarray and .zattrs

@@ -9,7 +9,7 @@ import json
 import n5_cases
 import numcodecs
 import numpy as np
-from generate_hand import corrupt
+from generate_hand import corrupt, put
 
 CORE = "https://purl.org/zarr/spec/core/3.0"
 CODECS = "https://purl.org/zarr/spec/codecs/"
@@ -27,13 +27,8 @@ def blosc(shuffle, itemsize):
     return lambda data: bytes(numcodecs.Blosc("lz4", 5, shuffle).encode(np.frombuffer(data, "V%d" % itemsize)))
 
 
-def put(path, data):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
-
-
-def put_json(path, value):
-    put(path, json.dumps(value, indent=4, ensure_ascii=False).encode())
+def put_json(store, key, value):
+    put(store, key, json.dumps(value, indent=4, ensure_ascii=False).encode())
 
 
 def meta_key(path, kind, suffix=".json"):
@@ -46,7 +41,7 @@ def chunk_key(path, coords, separator):
 
 
 def group(store, path, attributes, **more):
-    put_json(store / meta_key(path, "group"), {"attributes": dict(attributes), **more})
+    put_json(store, meta_key(path, "group"), {"attributes": dict(attributes), **more})
 
 
 def json_fill(case, dtype):
@@ -75,7 +70,7 @@ def array(
         **document,
     }
     members = {name: value for name, value in members.items() if value is not ...}
-    put_json(store / meta_key(case.path, "array", suffix), members)
+    put_json(store, meta_key(case.path, "array", suffix), members)
     stored = native if native.kind in "Vb" else native.newbyteorder(byte_order)
     for coords in case.indices() if data.size else ():
         chunk = np.full(case.chunks, bytes(native.itemsize) if native.kind == "V" else PAD, stored)
@@ -83,7 +78,7 @@ def array(
         chunk[tuple(slice(n) for n in part.shape)] = part
         # reversed axes written in C order are the F layout
         out = encode((chunk.T if order == "F" else chunk).tobytes("C"))
-        put(store / chunk_key(case.path, coords, separator), out if any(coords) else change(out))
+        put(store, chunk_key(case.path, coords, separator), out if any(coords) else change(out))
 
 
 def codec(name, **configuration):
@@ -222,7 +217,7 @@ IMPLICIT = ("implicit", "implicit/deep", "a", "a/b", "foo", "foo/baz", "data", "
 
 
 for case, store in n5_cases.fresh("zarr_v3_draft", "hand", "1"):
-    put_json(store / "zarr.json", {**ENTRY, **ENTRIES.get(case.name, {})})
+    put_json(store, "zarr.json", {**ENTRY, **ENTRIES.get(case.name, {})})
     for path, attributes in case.groups.items():
         implicit = IMPLICIT if path else ("implicit_root", "specification_listing")
         if (path or case.name) not in implicit:
@@ -232,4 +227,4 @@ for case, store in n5_cases.fresh("zarr_v3_draft", "hand", "1"):
     if case.name == "array_and_prefix":
         array(store, n5_cases.hidden())
     for key, data in FILES.get(case.name, {}).items():
-        put(store / key, data)
+        put(store, key, data)

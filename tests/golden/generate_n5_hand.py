@@ -167,13 +167,8 @@ DATASETS = {
     "blosc_java": set_compression(
         lambda data: bytes(numcodecs.Blosc("blosclz", 6, 0).encode(np.frombuffer(data, "u1"))),
         type="blosc",
-        cname="blosclz",
-        clevel=6,
-        shuffle=0,
-        blocksize=0,
-        typesize=1,
-        nthreads=1,
-    ),  # fmt: skip
+        **{**PARAMETERS["blosc"], "cname": "blosclz", "clevel": 6, "shuffle": 0, "typesize": 1},
+    ),
     "zstd_no_content_size": {"compression": "zstd", "encode": stream_zstd},
     "compression_jpeg": set_compression(type="jpeg", quality=90),
     "compression_unknown": set_compression(type="webp"),
