@@ -78,10 +78,8 @@ def check_array(array, case):
     if case.fill_value is None:
         assert array.fill_value is None or expected.dtype.kind == "O"
     elif expected.dtype.kind != "O":
-        assert (
-            plain(np.asarray(array.fill_value, array.dtype)).tobytes()
-            == np.asarray(case.fill_scalar(), case.native_dtype).tobytes()
-        )
+        found = plain(np.asarray(array.fill_value, array.dtype))
+        assert found.tobytes() == np.asarray(case.fill_scalar(), case.native_dtype).tobytes()
     got = array[...]
     assert same(got, expected)
     assert np.asarray(got).flags.writeable or expected.ndim == 0

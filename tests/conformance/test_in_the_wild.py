@@ -6,6 +6,7 @@ import warnings
 import dask.array as da
 import numpy as np
 import pytest
+from support.arrays import filled
 
 import chunkmill as cm
 from chunkmill.errors import MetadataError
@@ -72,8 +73,7 @@ def test_fixed_length_text_without_endian_is_little():
     assert array[:2].tolist() == ["é", "bc"]
     with warnings.catch_warnings():  # what is said again says it in full
         warnings.simplefilter("error")
-        copy = cm.create_array(MemoryStore(), shape=(2,), chunks=(2,), dtype="U2")
-        copy[...] = array[:2]
+        filled(array[:2], chunks=(2,))
 
 
 @pytest.mark.parametrize("value", [0, 1])

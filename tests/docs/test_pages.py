@@ -52,13 +52,9 @@ def bucket(monkeypatch):
     with serve_s3() as server:
         request = urllib.request.Request(f"{server.endpoint_url}/archive", method="PUT")
         urllib.request.urlopen(request).close()
-        for name, value in {
-            "AWS_ACCESS_KEY_ID": "testing",
-            "AWS_SECRET_ACCESS_KEY": "testing",
-            "AWS_REGION": "us-east-1",
-            "AWS_ENDPOINT_URL": server.endpoint_url,
-            "AWS_ALLOW_HTTP": "true",
-        }.items():
+        values = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_REGION": "us-east-1"}
+        values |= {"AWS_ENDPOINT_URL": server.endpoint_url, "AWS_ALLOW_HTTP": "true"}
+        for name, value in values.items():
             monkeypatch.setenv(name, value)
         yield
 

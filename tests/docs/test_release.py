@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 import tarfile
-import tomllib
 import zipfile
 from pathlib import Path
 
@@ -15,7 +14,6 @@ import yaml
 import chunkmill as cm
 
 ROOT = Path(__file__).parents[2]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
 
 
@@ -53,11 +51,10 @@ def test_what_is_built_has_what_it_needs(dist):
     assert {"chunkmill/py.typed", "chunkmill/chunkmill.yaml"} <= names
     with tarfile.open(sdist) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
+        shown = archive.extractfile(f"chunkmill-{cm.__version__}/PKG-INFO").read().decode()
     assert {"README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml", "src/chunkmill/__init__.py"} <= inside
     assert not [name for name in inside if name.startswith((".venv", "site/", "demo-output", "tests/golden/zarr"))]
     assert "notebooks/demo.py" in inside
-    with tarfile.open(sdist) as archive:
-        shown = archive.extractfile(f"chunkmill-{cm.__version__}/PKG-INFO").read().decode()
     assert [link for link in re.findall(r"\]\(([^)]+)\)", shown) if not link.startswith("https://")] == []
 
 

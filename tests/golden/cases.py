@@ -512,12 +512,8 @@ ATTRIBUTES: dict[str, Any] = {
 }  # fmt: skip
 _PLAIN: dict[str, Any] = {"chunks": (3, 2), "fill_value": 0}
 _add("attributes", codes((5, 3), "i2"), **_PLAIN, attributes=ATTRIBUTES)
-_add(
-    "attributes-nan",
-    codes((5, 3), "i2"),
-    **_PLAIN,
-    attributes={"_FillValue": np.nan, "range": [-np.inf, np.inf], "n": 1},
-)
+_NO_NUMBERS = {"_FillValue": np.nan, "range": [-np.inf, np.inf], "n": 1}
+_add("attributes-nan", codes((5, 3), "i2"), **_PLAIN, attributes=_NO_NUMBERS)
 _add("dimension-names", codes((5, 3), "i2"), **_PLAIN, dimension_names=("y", "x"), attributes={"units": "m"})
 _add("dimension-names-null", codes((5, 3), "i2"), **_PLAIN, dimension_names=("y", None))
 _add("dimension-names-empty", codes((5, 3), "i2"), **_PLAIN, dimension_names=("", "x"))
@@ -611,14 +607,8 @@ _add("shard-float-nan", codes((10, 7), "f4"), missing=((0, 1), (2, 2)), **{**_SH
 # chunks is the inner shape in array axes; the codec's own chunk_shape is (2, 3)
 _add("shard-outer-transpose", codes((10, 7)), missing=((1, 1),), **_SHARD)
 # order (2, 0, 1), inner chunk_shape (1, 2, 3): the shard (4, 3, 2) divides only in transposed axes
-_add(
-    "shard-outer-transpose-3d",
-    codes((4, 3, 5)),
-    shards=(4, 3, 2),
-    chunks=(2, 3, 1),
-    fill_value=-1,
-    missing=((1, 0, 1),),
-)
+_TURNED: dict[str, Any] = {"shards": (4, 3, 2), "chunks": (2, 3, 1), "fill_value": -1}
+_add("shard-outer-transpose-3d", codes((4, 3, 5)), missing=((1, 0, 1),), **_TURNED)
 # shards (12, 8) of shards (6, 4) of chunks (3, 2)
 _add("shard-nested", codes((13, 9)), shards=(12, 8), chunks=(3, 2), fill_value=-1, missing=((0, 1), (4, 4)))
 _add("shard-nested-start", codes((13, 9)), shards=(12, 8), chunks=(3, 2), fill_value=-1, missing=((0, 1), (4, 4)))

@@ -61,11 +61,8 @@ def dataset(store, case, compression="raw", encode=None, block=None, metadata={}
     for coords in case.indices():
         part = data[case.region(coords)]
         out = block(coords, part) if block else None
-        put(
-            store / case.path,
-            "/".join(map(str, coords[::-1])),
-            header(part) + encode(payload(part)) if out is None else out,
-        )
+        key = "/".join(map(str, coords[::-1]))
+        put(store / case.path, key, header(part) + encode(payload(part)) if out is None else out)
     for key, value in files.items():
         put(store, key, value)
 

@@ -31,6 +31,14 @@ def write_part(path, number, *, engine="h5netcdf", **attrs):
     ds.to_netcdf(path, engine=engine, encoding=encoding, unlimited_dims=["time"])
 
 
+def write_parts(folder, n):
+    """Write ``0.nc`` and those that follow; return the pattern of their names, and what xarray reads from all."""
+    paths = [folder / f"{number}.nc" for number in range(n)]
+    for number, path in enumerate(paths):
+        write_part(path, number)
+    return str(folder / "*.nc"), opened_by_xarray(paths, "h5netcdf")
+
+
 def write_tiles(folder):
     """Write files of one dataset, cut along two dimensions; their names run against the values of both."""
     rng = np.random.default_rng(0)

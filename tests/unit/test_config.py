@@ -40,11 +40,9 @@ def test_every_setting_that_is_read_has_a_default_and_the_other_way_round():
 )
 def test_what_no_setting_can_be_is_said(tmp_path, name, value, expected):
     cm.to_store(np.arange(60), tmp_path / "a", chunks=(1,))
-    ask = (
-        max_requests if name == "remote-requests" else partial(cm.rechunk, tmp_path / "a", tmp_path / "b", chunks=(7,))
-    )
+    job = partial(cm.rechunk, tmp_path / "a", tmp_path / "b", chunks=(7,))
     with dask.config.set({f"chunkmill.{name}": value}), pytest.raises(ValueError, match=expected):
-        ask()
+        (max_requests if name == "remote-requests" else job)()
 
 
 @pytest.mark.parametrize("fsync", [True, False])

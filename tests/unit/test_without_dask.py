@@ -62,14 +62,8 @@ CASES = [
     ({}, {}),
     ({"DASK_CHUNKMILL__MAX_MEM": "1GiB"}, {}),
     ({"DASK_CHUNKMILL__PROGRESS": "False", "DASK_CHUNKMILL__FSYNC": "true"}, {}),
-    (
-        {
-            "DASK_CHUNKMILL__REMOTE_REQUESTS": "7",
-            "DASK_CHUNKMILL__TEMP": "null",
-            "DASK_CHUNKMILL__RETRY_SECONDS": "1.5",
-        },
-        {},
-    ),
+    ({"DASK_CHUNKMILL__REMOTE_REQUESTS": "7", "DASK_CHUNKMILL__TEMP": "null"}, {}),
+    ({"DASK_CHUNKMILL__RETRY_SECONDS": "1.5"}, {}),
     ({"DASK_CHUNKMILL": "{'fsync': True, 'max-mem': 5}"}, {}),
     ({"DASK_INTERNAL_INHERIT_CONFIG": INHERITED, "DASK_CHUNKMILL__FSYNC": "False"}, {}),
     ({}, {"a.yaml": "chunkmill:\n  fsync: true\n  max_mem: 2 GiB\n"}),

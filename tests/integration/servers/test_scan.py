@@ -3,7 +3,7 @@
 import fsspec
 import pytest
 import xarray as xr
-from support.netcdf_files import opened_by_xarray, write_part
+from support.netcdf_files import opened_by_xarray, write_part, write_parts
 from support.servers import WARNINGS
 
 import chunkmill as cm
@@ -13,11 +13,9 @@ pytest.importorskip("virtualizarr", reason="of the extra `scan`")
 
 
 def test_files_of_a_web_server(http_server, tmp_path):
-    for number in range(2):
-        write_part(http_server.folder / f"{number}.nc", number)
+    _, expected = write_parts(http_server.folder, 2)
     urls = [f"{http_server.url}/{number}.nc" for number in range(2)]
     cm.scan(urls, tmp_path / "all.json", concat_dim="time")
-    expected = opened_by_xarray([http_server.folder / "0.nc", http_server.folder / "1.nc"], "h5netcdf")
     xr.testing.assert_identical(xr.load_dataset(tmp_path / "all.json", engine="chunkmill"), expected)
 
 

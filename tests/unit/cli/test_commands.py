@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from click.testing import CliRunner
+from support.arrays import filled
 from support.cases import cases
 
 import chunkmill as cm
@@ -122,15 +123,11 @@ def test_what_steers_a_terminal_is_shown(tmp_path):
 # Jobs
 
 
-def test_dry_run_writes_nothing(archive, tmp_path):
+def test_dry_run_writes_nothing_and_says_what_is_at_the_target(archive, tmp_path):
     target = tmp_path / "new.zarr"
     plan = run_json("convert", archive, target, "--dry-run")
     assert (plan["operation"], plan["actions"], plan["at_target"]) == ("convert", {"copy": 5}, "")
     assert not target.exists()
-
-
-def test_dry_run_says_what_is_at_the_target(archive, tmp_path):
-    target = tmp_path / "new.zarr"
     command = ["convert", archive, target, "--codecs", "gzip", "--dry-run"]
     assert "at target" not in run(*command).stdout
     cm.create_group(target)
@@ -141,8 +138,7 @@ def test_dry_run_says_what_is_at_the_target(archive, tmp_path):
     assert run_json(*command, "--overwrite")["at_target"] == (
         "a group of format zarr3, which will be replaced when the new one is complete"
     )
-    as_n5 = ["convert", archive, tmp_path / "other.n5", "--path=stack", "--format=n5", "--target-path", "--dry-run"]
-    as_n5.insert(-1, "a/b")
+    as_n5 = ["convert", archive, tmp_path / "other.n5", "--path=stack", "--format=n5", "--target-path=a/b", "--dry-run"]
     assert run_json(*as_n5)["at_target"] == f"an array of format n5 {there}"
     (target / "zarr.json").write_text("{")
     assert run_json(*command)["at_target"].startswith("a node that does not open")
@@ -184,10 +180,10 @@ def test_rechunk_one_array(archive, tmp_path):
 
 
 def test_overwrite_must_be_asked_for(archive, tmp_path):
-    run("convert", archive, tmp_path / "new.n5", "--format", "n5", "--path", "stack", "--codecs", "gzip")
-    again = ["convert", archive, tmp_path / "new.n5", "--format", "n5", "--path", "stack", "--codecs", "gzip"]
-    assert "NodeExists" in run(*again, code=3).stderr
-    run(*again, "--overwrite")
+    command = ["convert", archive, tmp_path / "new.n5", "--format", "n5", "--path", "stack", "--codecs", "gzip"]
+    run(*command)
+    assert "NodeExists" in run(*command, code=3).stderr
+    run(*command, "--overwrite")
 
 
 def test_options_of_the_target_are_for_its_filesystem(archive):
@@ -303,10 +299,8 @@ def test_doctor(tmp_path):
 def virtual(tmp_path):
     url = str(tmp_path / "archive.n5")
     cm.create_group(url, format="n5")
-    a = cm.create_array(
-        url, "t", shape=(7, 4), chunks=(2, 4), dtype="i2", format="n5", codecs="gzip", dimension_names=["time", "x"]
-    )
-    a[2:] = np.arange(1, 21).reshape(5, 4)
+    values = np.arange(-7, 21, dtype="i2").clip(0).reshape(7, 4)  # no chunk in the first two rows
+    filled(values, url, "t", chunks=(2, 4), format="n5", codecs="gzip", dimension_names=["time", "x"])
     return url
 
 
@@ -333,23 +327,16 @@ def test_refs_of_json_become_parquet(virtual, tmp_path):
     assert cm.verify(virtual, str(tmp_path / "set.parquet")).equal
 
 
-def test_refs_combine(virtual, tmp_path):
-    cm.convert((virtual, "t"), (str(tmp_path / "b.zarr"), "t"), format="zarr2", codecs="keep")
+def test_refs_combine(tmp_path):
     for i in range(2):
-        cm.create_group(tmp_path / f"{i}.zarr", format="zarr2")
-        a = cm.create_array(
-            tmp_path / f"{i}.zarr", "t", shape=(4,), chunks=(2,), dtype="i4", format="zarr2", dimension_names=["time"]
-        )
-        a[...] = i + 1
+        about = {"chunks": (2,), "format": "zarr2", "dimension_names": ["time"]}
+        filled(np.full(4, i + 1, "i4"), tmp_path / f"{i}.zarr", "t", **about)
         run("refs", "make", tmp_path / f"{i}.zarr", tmp_path / f"{i}.json")
-    run("refs", "combine", tmp_path / "0.json", tmp_path / "1.json", tmp_path / "both.json", "--dim", "time")
+    combine = ["refs", "combine", tmp_path / "0.json", tmp_path / "1.json"]
+    run(*combine, tmp_path / "both.json", "--dim", "time")
     np.testing.assert_array_equal(cm.open_array(tmp_path / "both.json", "t")[...], [1, 1, 1, 1, 2, 2, 2, 2])
-    error = run(
-        "refs", "combine", tmp_path / "0.json", tmp_path / "1.json", tmp_path / "x.json", "--dim", "y", code=3
-    ).stderr
+    error = run(*combine, tmp_path / "x.json", "--dim", "y", code=3).stderr
     assert "has a dimension 'y': they have 'time'" in error
-    planned = run(
-        "refs", "combine", tmp_path / "0.json", tmp_path / "1.json", tmp_path / "x.json", "--dim", "time", "--dry-run"
-    )
-    assert "t      4       4           0       0" in planned.stdout
+    planned = run(*combine, tmp_path / "x.json", "--dim", "time", "--dry-run").stdout
+    assert "t      4       4           0       0" in planned
     assert not (tmp_path / "x.json").exists()

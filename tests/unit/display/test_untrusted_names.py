@@ -14,15 +14,8 @@ def test_names_and_attributes_give_no_orders(tmp_path):
     red = "\x1b[31m\nred\u202e"
     cm.create_group(tmp_path, attributes={EVIL: EVIL, red: red})
     cm.create_group(tmp_path, f"{EVIL}{red}")
-    array = cm.create_array(
-        tmp_path,
-        f"{EVIL}{red}/a",
-        shape=(4, 4),
-        dtype="U200",
-        chunks=(2, 2),
-        fill_value=EVIL,
-        dimension_names=[EVIL, red],
-    )
+    about = {"dtype": "U200", "chunks": (2, 2), "fill_value": EVIL, "dimension_names": [EVIL, red]}
+    array = cm.create_array(tmp_path, f"{EVIL}{red}/a", shape=(4, 4), **about)
     whole = cm.open_group(tmp_path)
     reports = cm.verify(tmp_path, array), cm.check(tmp_path), cm.write_dataset(xr.Dataset({EVIL: ("x", [1.0])}), {})
     for node in (array, whole, whole[f"{EVIL}{red}"], *reports):

@@ -39,9 +39,8 @@ def test_v2_keys_become_full_keys():
 
 
 def test_v2_holds_documents_only():
-    assert set(consolidated.parse_v2(v2({".zgroup": GROUP_2, "a/0.0": {}, "a/zarr.json": {}}), ".zmetadata")) == {
-        ".zgroup"
-    }
+    value = v2({".zgroup": GROUP_2, "a/0.0": {}, "a/zarr.json": {}})
+    assert set(consolidated.parse_v2(value, ".zmetadata")) == {".zgroup"}
 
 
 @cases("version", [0, 2, "1", None, True, 1.0])
@@ -51,11 +50,8 @@ def test_v2_another_version_is_refused(version):
 
 
 def test_v2_another_document_is_none():
-    for value in (
-        b'{"metadata": {}, "record_size": 10}',
-        v2({}, record_size=10),
-        b'{"metadata": {}}',
-    ):  # a reference set
+    reference_set = b'{"metadata": {}, "record_size": 10}'
+    for value in (reference_set, v2({}, record_size=10), b'{"metadata": {}}'):
         assert consolidated.parse_v2(value, ".zmetadata") is None
 
 
@@ -104,13 +100,9 @@ def test_v3_emit_wants_the_group():
 def test_emit_takes_what_lies_below():
     documents = {key: json.dumps(GROUP_2).encode() for key in ("g/.zgroup", "g/a/.zgroup", "h/.zgroup", "gg/.zgroup")}
     documents["g/a/0.0"] = b"chunk"
-    assert set(consolidated.parse_v2(consolidated.emit_v2(documents, "g/.zmetadata"), "g/.zmetadata")) == {
-        "g/.zgroup",
-        "g/a/.zgroup",
-    }
-    documents = {
-        key: json.dumps(GROUP_3).encode() for key in ("g/zarr.json", "g/a/zarr.json", "h/zarr.json", "gg/zarr.json")
-    }
+    found = consolidated.parse_v2(consolidated.emit_v2(documents, "g/.zmetadata"), "g/.zmetadata")
+    assert set(found) == {"g/.zgroup", "g/a/.zgroup"}
+    documents = {f"{path}/zarr.json": json.dumps(GROUP_3).encode() for path in ("g", "g/a", "h", "gg")}
     assert set(parse_v3(consolidated.emit_v3(documents, "g/zarr.json"), "g/zarr.json")) == {"g/a/zarr.json"}
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from support.arrays import filled
 from support.cases import cases
 
 import chunkmill as cm
@@ -48,12 +49,10 @@ def test_what_is_no_key(key):
     assert ChunkKeyEncoding("c/", "/", "c").decode("0", 0) is None
 
 
-@given(
-    st.sampled_from(["", "c", "c/", "c."]),
-    st.sampled_from("./"),
-    st.booleans(),
-    st.lists(st.integers(0, 10**20), max_size=4),
-)
+COORDS = st.lists(st.integers(0, 10**20), max_size=4)
+
+
+@given(st.sampled_from(["", "c", "c/", "c."]), st.sampled_from("./"), st.booleans(), COORDS)
 def test_keys_round_trip(prefix, separator, reverse, coords):
     encoding = ChunkKeyEncoding(prefix, separator, "0", reverse=reverse)
     assert encoding.decode(encoding.encode(tuple(coords)), len(coords)) == tuple(coords)
@@ -86,22 +85,20 @@ SHARDED = {
 @cases("case", SHARDED)
 def test_the_layout_is_that_of_the_codecs_built(case):
     codecs, chunks, is_readable = SHARDED[case]
-    array = cm.create_array(MemoryStore(), shape=(12, 8), chunks=(6, 4), dtype="u1", codecs=codecs)
+    values = np.arange(96, dtype="u1").reshape(12, 8)
+    array = filled(values, chunks=(6, 4), codecs=codecs)
     found = inner_layout(array.metadata)
     assert (found.sharding is not None) is is_readable
     assert inner_grid(array.metadata).chunk_shape == chunks == array.chunks
     assert found.chunks == array.read_layout.grid
     assert found.keys == array.write_layout.grid
-    values = np.arange(96, dtype="u1").reshape(12, 8)
-    array[...] = values
     np.testing.assert_array_equal(array[...], values)
 
 
 def test_a_conversion_of_shards_behind_a_transpose_that_is_spelt_f():
     codecs, _, _ = SHARDED["spelt F"]
-    array = cm.create_array(store := MemoryStore(), shape=(12, 8), chunks=(6, 4), dtype="u1", codecs=codecs)
-    array[...] = 1
-    cm.convert(store, target := MemoryStore(), format="zarr3", shards=None)
+    array = filled(np.ones((12, 8), "u1"), chunks=(6, 4), codecs=codecs)
+    cm.convert(array, target := MemoryStore(), format="zarr3", shards=None)
     assert (cm.open_array(target).chunks, int(cm.open_array(target)[...].sum())) == ((3, 2), 96)
 
 

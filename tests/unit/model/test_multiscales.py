@@ -207,11 +207,9 @@ def test_an_offset_next_to_a_resolution_of_n5_viewer_is_named():
 
 
 def test_a_matrix_of_n5_viewer_is_named():
+    attributes = {"pixelResolution": [1, 1, 1], "affineTransform": [[1, 0.3, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]]}
     with pytest.warns(UserWarning, match="'affineTransform'"):
-        parse_multiscales(
-            {"pixelResolution": [1, 1, 1], "affineTransform": [[1, 0.3, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]]},
-            lambda _: N5_LEVELS,
-        )
+        parse_multiscales(attributes, lambda _: N5_LEVELS)
 
 
 @cases(("attributes", "below", "levels"), [
@@ -279,13 +277,8 @@ def test_labels_and_plates_move():
 
 
 def test_transformations_of_the_image_follow_those_of_a_level():
-    dataset = {
-        "path": "a",
-        "coordinateTransformations": [
-            {"type": "scale", "scale": [2, 2]},
-            {"type": "translation", "translation": [1, 0]},
-        ],
-    }
+    steps = [{"type": "scale", "scale": [2, 2]}, {"type": "translation", "translation": [1, 0]}]
+    dataset = {"path": "a", "coordinateTransformations": steps}
     image = {"axes": ["y", "x"], "datasets": [dataset, {"path": "b"}], "coordinateTransformations": [
         {"type": "scale", "scale": [10, 1]}, {"type": "identity"}, {"type": "translation", "translation": [0, 5]},
     ]}  # fmt: skip

@@ -62,15 +62,11 @@ def test_empty_texts_are_not_missing(file, tmp_path):
     url = scanned(file).url
     for kind in ("zarr2", "zarr3"):
         cm.convert(url.removesuffix(".json"), tmp_path / kind, format=kind)
-    options = {"consolidated": False}
+    options = {"engine": "zarr", "consolidated": False}
     read = [
         xr.load_dataset(url, engine="chunkmill"),
-        xr.load_dataset(
-            "reference://",
-            engine="zarr",
-            backend_kwargs=options | {"storage_options": {"fo": url.removeprefix("file://")}},
-        ),
-        *(xr.load_dataset(tmp_path / kind, engine="zarr", **options) for kind in ("zarr2", "zarr3")),
+        xr.load_dataset("reference://", storage_options={"fo": url.removeprefix("file://")}, **options),
+        *(xr.load_dataset(tmp_path / kind, **options) for kind in ("zarr2", "zarr3")),
     ]
     for each in read:
         assert {name: each[name].values.tolist() for name in expected} == expected
@@ -101,9 +97,8 @@ def test_axes_without_names_have_one_length_each(file):
     assert dims["a"] == dims["b"][::-1]
     assert len({*dims["a"], *dims["c"]}) == 4
     assert dims["below/a"] == ("phony_dim_0", "phony_dim_1")
-    assert dict(xr.load_dataset(found.url, engine="chunkmill").sizes) == dict(
-        zip((*dims["a"], *dims["c"]), (2, 3, 4, 4), strict=True)
-    )
+    sizes = dict(zip((*dims["a"], *dims["c"]), (2, 3, 4, 4), strict=True))
+    assert xr.load_dataset(found.url, engine="chunkmill").sizes == sizes
 
 
 def test_a_coordinate_without_values_is_kept_and_a_dimension_without_one_is_none(tmp_path):

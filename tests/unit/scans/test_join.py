@@ -14,6 +14,7 @@ from chunkmill.scans.parse import ScannedFile
 from chunkmill.stores.reference import ReferenceStore, Targets
 
 EMPTY = b'{"zarr.json": {"zarr_format": 3, "node_type": "group"}}'
+DAYS = {"units": "days since 2000-01-01"}
 
 
 def part(name, values, **attributes):
@@ -62,10 +63,8 @@ def test_bounds_are_rewritten_with_their_times(bounds, own):
         with_bounds(name, [0, 1], units, bounds=bounds, of_bounds={"units": units} if own else None)
         for name, units in (("b", "days since 2000-02-01"), ("a", "days since 2000-01-01"))
     ]
-    assert sorted(group := group_of(files)) == [
-        "b",
-        "time",
-    ]  # in the units of the first given, though the other one stands first
+    assert sorted(group := group_of(files)) == ["b", "time"]
+    # in the units of the first given, though the other one stands first
     assert group["time"].attributes["units"] == "days since 2000-02-01"
     assert group["time"][...].tolist() == [-31, -30, 0, 1]
     assert group["b"][...].tolist() == [[-31, -30], [-30, -29], [0, 1], [1, 2]]
@@ -83,13 +82,10 @@ BOUNDS = [(0, "days since 2000-01-01"), (2, "days since 2000-01-11")]
 
 
 def test_times_that_the_first_unit_holds_inexactly_are_written_in_a_finer_one():
-    files = [part("a", [0, 1], units="days since 2000-01-01"), part("b", [20, 40], units="minutes since 2054-01-01")]
+    files = [part("a", [0, 1], **DAYS), part("b", [20, 40], units="minutes since 2054-01-01")]
     array = group_of(files)["time"]
     assert (array.attributes["units"], array.dtype.kind) == ("hours since 2000-01-01", "f")
-    files = [
-        part("a", [0.0, 1.0], units="days since 2000-01-01"),
-        part("b", [1 / 3, 2 / 3], units="seconds since 2054-01-01"),
-    ]
+    files = [part("a", [0.0, 1.0], **DAYS), part("b", [1 / 3, 2 / 3], units="seconds since 2054-01-01")]
     array = group_of(files)["time"]
     assert array.attributes["units"] == "microseconds since 2000-01-01"
     day = 86_400 * 10**6
@@ -97,13 +93,9 @@ def test_times_that_the_first_unit_holds_inexactly_are_written_in_a_finer_one():
 
 
 def test_missing_times_stay_missing():
-    about = {"_FillValue": -5}
-    files = [
-        part("a", [0, -5], units="days since 2000-01-01", **about),
-        part("b", [48, -5], units="hours since 2000", **about),
-    ]
+    files = [part("a", [0, -5], **DAYS, _FillValue=-5), part("b", [48, -5], units="hours since 2000", _FillValue=-5)]
     assert times(files, by_name=True) == [0, -5, 2, -5]
-    files[1] = part("b", [-120, -5], units="hours since 2000-01-01", **about)  # a time of the missing value
+    files[1] = part("b", [-120, -5], units="hours since 2000-01-01", _FillValue=-5)  # a time of the missing value
     assert times(files, by_name=True) != [0, -5, -5, -5]
 
 
@@ -122,7 +114,7 @@ def test_missing_times_stay_missing():
 )  # fmt: skip
 def test_what_cannot_be_rewritten_names_file_and_variable(values, attributes, said):
     with pytest.raises(ScanError) as caught:
-        times([part("a", [0, 1], units="days since 2000-01-01"), part("b", values, **attributes)])
+        times([part("a", [0, 1], **DAYS), part("b", values, **attributes)])
     assert said in str(caught.value)
 
 

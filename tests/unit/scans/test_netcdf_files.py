@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 from click.testing import CliRunner
 from support.cases import cases
-from support.netcdf_files import opened_by_xarray, write_part, write_tiles
+from support.netcdf_files import opened_by_xarray, write_part, write_parts, write_tiles
 from support.small_jobs import dying_after
 from support.systems import NEEDS_POSIX_NAMES
 
@@ -221,11 +221,9 @@ def test_months_in_days_since_their_own_first_day_keep_their_bounds(tmp_path, en
 
 
 def test_files_that_cannot_be_parsed_are_skipped_and_listed(tmp_path):
-    write_part(tmp_path / "0.nc", 0)
-    write_part(tmp_path / "2.nc", 2)
+    where, _ = write_parts(tmp_path, 3)
     (tmp_path / "1.nc").write_bytes(b"no netCDF, and long enough to have first bytes")
     (tmp_path / "3.nc").write_bytes((tmp_path / "2.nc").read_bytes()[:400])
-    where = str(tmp_path / "*.nc")
     with pytest.raises(ScanError, match=r"1.nc: its first bytes are of no kind|3.nc: the parser fails: OSError"):
         cm.scan(where, tmp_path / "all.json", concat_dim="time")
     report = cm.scan(where, tmp_path / "all.json", concat_dim="time", on_error="skip")
@@ -243,9 +241,7 @@ def test_no_files(tmp_path, monkeypatch):
 
 
 def test_a_repeated_scan_parses_new_files_alone(tmp_path):
-    where, target = str(tmp_path / "*.nc"), tmp_path / "all.json"
-    for number in range(2):
-        write_part(tmp_path / f"{number}.nc", number)
+    target, (where, _) = tmp_path / "all.json", write_parts(tmp_path, 2)
     first = cm.scan(where, target, concat_dim="time")
     assert (first.n_files, first.n_parsed, first.records) == (2, 2, f"file://{target}.scan")
     write_part(tmp_path / "2.nc", 2)
@@ -266,9 +262,7 @@ def test_a_repeated_scan_parses_new_files_alone(tmp_path):
 
 
 def test_a_scan_that_died_resumes(tmp_path):
-    where, target = str(tmp_path / "*.nc"), tmp_path / "all.parquet"
-    for number in range(3):
-        write_part(tmp_path / f"{number}.nc", number)
+    target, (where, expected) = tmp_path / "all.parquet", write_parts(tmp_path, 3)
     (tmp_path / "1.nc").rename(tmp_path / "kept")
     (tmp_path / "1.nc").write_bytes(b"no netCDF, and long enough to have first bytes")
     # with threads, some may store a record after the error
@@ -277,14 +271,11 @@ def test_a_scan_that_died_resumes(tmp_path):
     n_done = len([*tmp_path.glob("all.parquet.scan/*")])
     (tmp_path / "kept").rename(tmp_path / "1.nc")
     assert cm.scan(where, target, concat_dim="time").n_parsed == 3 - n_done
-    expected = opened_by_xarray([tmp_path / f"{number}.nc" for number in range(3)], "h5netcdf")
     xr.testing.assert_identical(xr.load_dataset(target, engine="chunkmill"), expected)
 
 
 def test_the_command(tmp_path):
-    where, target = str(tmp_path / "*.nc"), str(tmp_path / "all.json")
-    for number in range(2):
-        write_part(tmp_path / f"{number}.nc", number)
+    target, (where, _) = str(tmp_path / "all.json"), write_parts(tmp_path, 2)
 
     def run(*options):
         return CliRunner().invoke(main, ["scan", where, target, "--concat", "time", "--no-progress", *options])
@@ -321,9 +312,7 @@ def test_files_open_like_stores(tmp_path, monkeypatch):
 
 
 def test_files_are_converted_by_one_call_that_resumes(tmp_path, monkeypatch):
-    for number in range(3):
-        write_part(tmp_path / f"{number}.nc", number)
-    where = str(tmp_path / "*.nc")
+    where, expected = write_parts(tmp_path, 3)
     about = {"format": "zarr3", "concat_dim": "time", "chunks": {"time": 6}, "shards": {"time": -1}}
     plan = cm.plan_convert(where, tmp_path / "all.zarr", **about)
     with dying_after(2, monkeypatch):
@@ -331,7 +320,6 @@ def test_files_are_converted_by_one_call_that_resumes(tmp_path, monkeypatch):
     assert cm.resume(tmp_path / "all.zarr").n_resumed == 2
     with pytest.raises(NodeExists):
         cm.convert(where, tmp_path / "all.zarr", **about)
-    expected = opened_by_xarray([tmp_path / f"{number}.nc" for number in range(3)], "h5netcdf")
     xr.testing.assert_equal(xr.load_dataset(tmp_path / "all.zarr", engine="chunkmill"), expected)
     done = CliRunner().invoke(main, ["convert", where, str(tmp_path / "cli.zarr"), "--concat", "time", "--no-progress"])
     assert done.exit_code == 0, done.output

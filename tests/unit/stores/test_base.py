@@ -84,11 +84,8 @@ def test_a_zip_file_below_consolidated_metadata_is_flushed(tmp_path):
 
 
 def test_a_store_that_reads_into_no_array_gives_bytes(tmp_path):
-    for store, kind in (
-        (MemoryStore(), bytes),
-        (LocalStore(tmp_path), np.ndarray),
-        (wrapped(LocalStore(tmp_path)), bytes),
-    ):
+    local = LocalStore(tmp_path)
+    for store, kind in ((MemoryStore(), bytes), (local, np.ndarray), (wrapped(local), bytes)):
         store.set("k", b"12345678")
         found = store.get_writable("k", ByteRange(2, 3))
         assert isinstance(found, kind)
@@ -148,12 +145,8 @@ def test_it_is_known_elsewhere_by_a_name_as_processes_of_two_containers_have_one
     made.set("a/k", b"1")
     sent = pickle.dumps(made)
     monkeypatch.setattr(base, "_STARTED", "another")
-    for request, given in (
-        ("set", ("a/k", b"2")),
-        ("set_if", ("a/k", b"2", None)),
-        ("delete", ("a/k",)),
-        ("delete_prefix", ("a/",)),
-    ):
+    writes = {"set": ("a/k", b"2"), "set_if": ("a/k", b"2", None), "delete": ("a/k",), "delete_prefix": ("a/",)}
+    for request, given in writes.items():
         with pytest.raises(StoreError, match="in the memory of another process"):
             getattr(pickle.loads(sent), request)(*given)
 
