@@ -112,23 +112,12 @@ def test_golden_stores(store):
         assert_same_encoding(ours[name].encoding, theirs[name].encoding, but=["dtype"])
 
 
-FILLS = {
-    "float_nan": ("f4", np.nan),
-    "float_number": ("f8", -9999.0),
-    "int": ("i2", -1),
-    "zero": ("i4", 0),
-    "uint": ("u1", 255),
-    "none": ("i4", None),
-    "complex": ("c8", complex(1, -2)),
-    "bool": ("?", True),
-    "bytes": ("S3", b"xy"),
-    "text": ("U3", "xy"),
-}
+FILLS = [("f4", np.nan), ("f8", -9999.0), ("i2", -1), ("i4", 0), ("u1", 255), ("i4", None)]
+FILLS += [("c8", complex(1, -2)), ("?", True), ("S3", b"xy"), ("U3", "xy")]
 
 
-@cases("fill", FILLS)
-def test_the_fill_value_of_v2_marks_what_is_missing(url, fill):
-    dtype, value = FILLS[fill]
+@cases(("dtype", "value"), FILLS)
+def test_the_fill_value_of_v2_marks_what_is_missing(url, dtype, value):
     zarr = pytest.importorskip("zarr")
     group = zarr.open_group(url, mode="w", zarr_format=2)
     array = group.create_array("a", shape=(4,), chunks=(2,), dtype=np.dtype(dtype), fill_value=value)
@@ -139,16 +128,15 @@ def test_the_fill_value_of_v2_marks_what_is_missing(url, fill):
     assert_same_encoding(ours.a.encoding, theirs.a.encoding, but=["compressors", "dtype"])
 
 
-@cases("fill", FILLS)
-def test_the_attribute_of_v3_marks_what_is_missing(url, fill):
-    dtype, value = FILLS[fill]
-    if fill in {"bool", "complex"}:
+@cases(("dtype", "value"), FILLS)
+def test_the_attribute_of_v3_marks_what_is_missing(url, dtype, value):
+    if dtype in {"?", "c8"}:
         needs_xarray("2026.9", f"its writer and reader disagree about a fill value of {dtype}")
     encoding = {} if value is None else {"_FillValue": value}
     ds = xr.Dataset({"a": ("x", np.array([1, 2, 3]).astype(dtype), {}, encoding)})
     ds.to_zarr(url, zarr_format=3)
     ours = read(url)
-    if fill in {"bytes", "text"}:  # xarray cannot read what it wrote there
+    if dtype in {"S3", "U3"}:  # xarray cannot read what it wrote there
         assert ours.a.encoding["_FillValue"] == value
         return
     theirs = read_by_xarray(url)

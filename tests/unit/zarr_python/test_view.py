@@ -3,6 +3,7 @@
 import json
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -42,15 +43,10 @@ def names(store, prefix):
     return sync(listed())
 
 
-CASES = [
-    *[("n5", codecs) for codecs in ("raw", "gzip", "zstd", "blosc")],
-    *[("zarr2", codecs) for codecs in ("raw", "gzip", "zstd", "blosc")],
-    *[("zarr3-draft", codecs) for codecs in ("raw", "gzip", "blosc")],
-    ("zarr3", "zstd"),
-]
+CASES = {*product(["n5", "zarr2", "zarr3-draft"], ["raw", "gzip", "zstd", "blosc"]), ("zarr3", "zstd")}
 
 
-@pytest.mark.parametrize(("format_", "codecs"), CASES, ids="-".join)
+@pytest.mark.parametrize(("format_", "codecs"), sorted(CASES - {("zarr3-draft", "zstd")}), ids="-".join)
 def test_zarr_python_reads_equal_values(tmp_path, format_, codecs):
     group = zarr.open_group(stored(tmp_path / "x", format_, codecs=codecs), mode="r")
     assert list(group.group_keys()) == ["g"]
@@ -258,14 +254,14 @@ def test_only_changed_elements_and_fields_are_written(before, after):
     key = own("c/0")
     assert value(store, key) == encoded[0]
     others = array[...]
-    for field in others.dtype.names or (...,):  # what did not change is another writer's
-        same = np.array([repr(a) == repr(b) for a, b in zip(before[field], after[field], strict=True)])
+    fields = [(field, before[field], after[field]) for field in others.dtype.names or (...,)]
+    unchanged = {field: np.array([*map(repr, old)]) == np.array([*map(repr, new)]) for field, old, new in fields}
+    for field, same in unchanged.items():  # what did not change is another writer's
         others[field][same] = others[field][~same][0]
     array[...] = others
     sync(store.set(key, PROTOTYPE.buffer.from_bytes(encoded[1])))
     found = array[...]
-    for field in others.dtype.names or (...,):
-        same = np.array([repr(a) == repr(b) for a, b in zip(before[field], after[field], strict=True)])
+    for field, same in unchanged.items():
         assert [*map(repr, found[field][same])] == [*map(repr, others[field][same])]
         assert [*map(repr, found[field][~same])] == [*map(repr, after[field][~same])]
 
