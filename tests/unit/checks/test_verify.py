@@ -113,6 +113,7 @@ class TestSamples:
 
     def test_of_many_blocks_none_is_listed_but_the_sample(self):
         assert len(_specs([range(10**15)], 1e-13, 0)) == 100
+        assert len(_specs([range(3)], 1e-13, 0)) == 1
 
     @cases("sample", [0, -1, 1.5])
     def test_shares_that_are_none(self, sample):

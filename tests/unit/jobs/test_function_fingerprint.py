@@ -131,6 +131,13 @@ def test_all_that_a_function_uses_of_what_is_not_installed_counts(monkeypatch, c
     assert fingerprint(False) != fingerprint(True)
 
 
+def test_modules_that_name_each_other_end(monkeypatch):
+    one = module(monkeypatch, "of_one", "def function(b): return of_other.of_one.help(b)\ndef help(b): return b")
+    other = module(monkeypatch, "of_other", "")
+    one.of_other, other.of_one = other, one
+    assert function_fingerprint(one.function)
+
+
 def test_what_functions_of_an_installed_factory_close_over_counts(monkeypatch):
     monkeypatch.setattr(call, "_is_installed", lambda module: True)
     assert function_fingerprint(closing(1)) == function_fingerprint(closing(1))

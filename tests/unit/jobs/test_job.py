@@ -159,11 +159,13 @@ def unfinished():
 @pytest.mark.parametrize(
     ("worker", "most"), [(Worker(300, 4, 1), 3), (Worker(5000, 2, 7), None), (Worker(60, 1, 1), None)]
 )
-def test_a_job_resumes_as_it_was_fitted_when_it_began(unfinished, worker, most):
+def test_a_job_resumes_as_it_was_fitted_when_it_began(unfinished, worker, most, caplog):
     job = fitted(unfinished, worker)
     begun = job.unfinished()
     assert (begun.tasks.numbered, begun.worker, begun.at_once) == (8, Worker(800, 8, 1), most)
-    result = run_job(job)
+    with caplog.at_level("INFO"):
+        result = run_job(job)
+    assert "put it: resumes a plan that was made for other workers" in caplog.messages
     assert result.stages[0].n_tasks == 8
     assert result.n_resumed > 0
 
@@ -204,6 +206,8 @@ def test_another_option_is_another_plan_and_named(again, says):
     store, options = MemoryStore(), {"chunks": (40, 1), "strategy": "spill"}
     with pytest.raises((StoreError, ChunkError)):
         cm.rechunk(array, FailingStore(store, every=9, methods=["set", "set_if"], times=1), **options)
+    at_target = cm.plan_rechunk(array, store, **options | again).at_target()
+    assert at_target.endswith("another plan, so that this fails; resume=False (of plan.run, or to_store) discards it")
     with pytest.raises(JobError, match=rf"{says}; give resume=False .* or finish it with its own arguments"):
         cm.rechunk(array, store, **options | again)
     cm.rechunk(array, store, **options)

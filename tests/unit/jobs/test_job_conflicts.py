@@ -164,6 +164,7 @@ def test_a_job_that_resumes_writes_over_no_array_that_others_have_made():
     with pytest.raises(NodeExists, match="made by others"):
         cm.convert(source, (target, "g"), format="zarr3")
     np.testing.assert_array_equal(cm.open_array(target, "g/a")[...], np.arange(8))
+    assert len(unfinished_jobs(target)) == 1
 
 
 def convert_or_reduce(what, source, target, format_):

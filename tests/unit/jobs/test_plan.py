@@ -91,7 +91,9 @@ def test_a_plan_of_any_size_has_fifteen_lines_and_explains_the_rest():
 
 def test_numbers_and_nouns_agree():
     cm.create_array(store := MemoryStore(), "a", shape=(4, 4), dtype="f8", chunks=(1, 4))
-    text = str(cm.plan_rechunk(store, MemoryStore(), chunks=(4, 4)).explain())
+    plan = cm.plan_rechunk((store, "a"), MemoryStore(), chunks=(4, 4))
+    assert plan.source == f"{store.url}/a (zarr3)"
+    text = str(plan.explain())
     assert "1 store key" in text
     assert not any(wrong in text for wrong in ("1 store keys", " 1 times", "1 arrays"))
 
