@@ -492,6 +492,7 @@ def test_sets_as_dicts_are_joined():
 
 
 def test_a_lazy_mapper_is_opened_where_it_is_stored(tmp_path):
+    pytest.importorskip("pyarrow")
     reference = pytest.importorskip("fsspec.implementations.reference")
     cm.to_references(ARRAY, tmp_path / "set", format="parquet")
     assert len(pickle.dumps(open_reference_store(tmp_path / "set"))) < 2000
