@@ -8,13 +8,7 @@ from support.strategies import axes
 
 import chunkmill as cm
 from chunkmill.array import present_keys
-from chunkmill.array.present_keys import (
-    count_touched,
-    list_chunks_if_sparse,
-    list_present,
-    list_present_if_sparse,
-    touch,
-)
+from chunkmill.array.present_keys import list_chunks_if_sparse, list_present, list_present_if_sparse, touch
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.stores.memory import MemoryStore
 
@@ -77,7 +71,7 @@ def test_blocks_that_keys_touch(shape, data):
     found = touch(numbers, keys, blocks)
     assert {number: touching.tolist() for number, touching in found} == expected
     assert found.numbers.tolist() == sorted(expected)
-    assert count_touched(numbers, keys, blocks) == sum(map(len, expected.values()))
+    assert present_keys.count_touched(numbers, keys, blocks) == sum(map(len, expected.values()))
     low, high = sorted(data.draw(st.tuples(*[st.integers(0, blocks.n_chunks)] * 2)))
     between = found.between(low, high)
     assert {n: t.tolist() for n, t in between} == {n: t for n, t in expected.items() if low <= n < high}

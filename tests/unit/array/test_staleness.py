@@ -63,14 +63,13 @@ def test_what_absent_or_encoded_chunks_mean_and_nodes_that_are_no_arrays(store):
         x.compute(scheduler="sync")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("change", "shown"),
     [
         ({"chunks": (2, 2)}, r"chunks \(4, 1\), now \(2, 2\)"),
         ({"dtype": "f4"}, "data type int32, now float32"),
         ({"shape": (2, 8), "chunks": (2, 2)}, r"shape \(4, 4\), now \(2, 8\)"),
     ],
-    ids=["chunks", "dtype", "shape"],
 )
 def test_writing(store, change, shown):
     old = create(store)

@@ -16,18 +16,7 @@ from support.servers import FORK_WARNING
 
 import chunkmill as cm
 from chunkmill.array import threads
-from chunkmill.array.threads import (
-    N_STRIPES,
-    BegunReads,
-    Limit,
-    PendingWrites,
-    TakingReads,
-    cut_evenly,
-    in_threads,
-    local_lock,
-    own_threads,
-    stripe,
-)
+from chunkmill.array.threads import BegunReads, Limit, PendingWrites, TakingReads, cut_evenly, in_threads, local_lock
 from chunkmill.errors import ChunkError
 from chunkmill.runtime.locks import automatic_lock, lock_factory
 from chunkmill.stores.base import ByteRange, ByteSpan
@@ -53,9 +42,9 @@ def test_the_first_error_is_raised():
 def test_threads_of_others_get_no_more(monkeypatch):
     """A scheduler's tasks do not multiply its threads."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(7 - pid), raising=False)
-    assert own_threads() == 7
+    assert threads.own_threads() == 7
     with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(own_threads).result() == 1
+        assert pool.submit(threads.own_threads).result() == 1
 
 
 @pytest.fixture
@@ -236,9 +225,9 @@ def test_outside_a_cluster_it_is_the_automatic_one():
 
 
 def test_stripes_are_few_and_the_same_everywhere():
-    found = {stripe(f"file:///x/c/{i}") for i in range(20 * N_STRIPES)}
-    assert found == set(range(N_STRIPES))
-    assert stripe(KEY) == 367
+    found = {threads.stripe(f"file:///x/c/{i}") for i in range(20 * threads.N_STRIPES)}
+    assert found == set(range(threads.N_STRIPES))
+    assert threads.stripe(KEY) == 367
 
 
 @FORK_WARNING

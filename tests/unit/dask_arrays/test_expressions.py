@@ -130,7 +130,8 @@ def test_what_is_read_is_found_in_each_kind(xp, kind, tmp_path):
         with pytest.raises(JobError, match="of the same array, which other tasks overwrite"):
             cm.to_store(source[::-1] + 1, a)
     cm.to_store(source + 1, a)
-    np.testing.assert_array_equal(a[...], VALUES + 1)
+    cm.to_store(xp.from_array(a, chunks=(6, 5))[6:] + 1, a, region=np.s_[6:])
+    np.testing.assert_array_equal(a[...], np.concatenate([VALUES[:6] + 1, VALUES[6:] + 2]))
 
 
 def test_what_parts_and_reductions_read_is_found(kind, tmp_path):

@@ -14,16 +14,7 @@ from support.cases import cases
 from support.recording import FarStore
 
 import chunkmill as cm
-from chunkmill.errors import (
-    AlignmentError,
-    ChunkmillError,
-    JobError,
-    NodeExists,
-    NodeNotFound,
-    RegionError,
-    StoreError,
-    UnsupportedFeature,
-)
+from chunkmill.errors import AlignmentError, JobError, NodeExists, NodeNotFound, StoreError, UnsupportedFeature
 from chunkmill.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -121,7 +112,7 @@ def test_targets_that_are_none():
             cm.store(VALUES, target)
         with pytest.raises(TypeError, match=r"where a url, \(url, path\), a store, an Array or a Group is expected"):
             cm.to_store(VALUES, target)
-    with pytest.raises(RegionError, match="only write_dataset knows coordinates"):
+    with pytest.raises(cm.errors.RegionError, match="only write_dataset knows coordinates"):
         cm.to_store(VALUES, make(MemoryStore()), region="auto")
     with pytest.raises(ValueError, match="1 sources, 2 targets and 2 regions do not match: give a list"):
         cm.store(VALUES, [make(MemoryStore()), make(MemoryStore())])
@@ -201,7 +192,7 @@ def store():
     return store
 
 
-@pytest.mark.parametrize(
+@cases(
     ("n", "path", "options", "refused"),
     [
         (4, "a", {}, pytest.raises(NodeExists, match="mode='w'")),
@@ -210,7 +201,6 @@ def store():
         (5, "a", {"mode": "r+"}, pytest.raises(AlignmentError, match=r"shape \(5,\)")),
         (5, "a", {"region": (slice(0, 5),)}, pytest.raises(AlignmentError, match=r"shape \(5,\)")),
     ],
-    ids=["there", "not there", "read", "another shape", "outside"],
 )
 def test_where_nothing_can_be_written(store, n, path, options, refused):
     with refused:
@@ -431,14 +421,18 @@ WAYS = {
 
 @cases("way", WAYS.values())
 def test_every_writer_refuses_a_block_of_another_shape_than_declared(way):
-    with pytest.raises(ChunkmillError, match=r"block \(1, 1\) has shape \(8, 4\), the dask array declares \(4, 4\)"):
+    with pytest.raises(
+        cm.ChunkmillError, match=r"block \(1, 1\) has shape \(8, 4\), the dask array declares \(4, 4\)"
+    ):
         way(strange(lambda block: np.vstack([block, block * 9])))
 
 
 @cases(("change", "shape"), STRANGE_BLOCKS.values())
 def test_a_block_of_another_shape_than_declared_is_refused(change, shape):
     for way in (WAYS["to_store"], WAYS["finer"]):  # as blocks are, and cut into others
-        with pytest.raises(ChunkmillError, match=rf"block \(1, 1\) has shape {shape}, the dask array declares"):
+        with pytest.raises(
+            cm.ChunkmillError, match=rf"block \(1, 1\) has shape {shape}, the dask array declares"
+        ):
             way(strange(change))
 
 

@@ -11,13 +11,7 @@ from support.clusters import FakeClient
 import chunkmill as cm
 from chunkmill.errors import JobError
 from chunkmill.runtime import preflight
-from chunkmill.runtime.preflight import (
-    check_client_workers,
-    check_process,
-    check_scheduler,
-    check_writers,
-    describe_needs,
-)
+from chunkmill.runtime.preflight import check_client_workers, check_process, check_scheduler, describe_needs
 from chunkmill.stores.conflicts import PROBE_PREFIX
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
@@ -110,7 +104,7 @@ def test_a_worker_that_died_is_left_out(dies):
 def test_writes_in_this_process_are_not_checked(array, monkeypatch):
     monkeypatch.setattr(preflight, "describe_needs", None)
     with dask.config.set(scheduler="threads"):
-        check_writers([array])
+        preflight.check_writers([array])
 
 
 def test_what_a_worker_cannot_unpickle_is_named():

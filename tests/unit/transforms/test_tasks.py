@@ -282,11 +282,9 @@ def test_wrong_results_are_refused(source, function, message):
 
 def test_chunks_that_appear_after_they_were_read_are_an_error():
     below = MemoryStore()
-    a = cm.create_array(below, "a", shape=(8,), dtype="i4", chunks=(2,))
-    a[:2] = 1
+    cm.create_array(below, "a", shape=(8,), dtype="i4", chunks=(2,))[:2] = 1
     value = below.get("a/c/0")
-
-    store = Meanwhile(below, lambda *asked: asked == ("size", "a/c/3"), lambda store: store.set("a/c/3", value), n=0)
+    store = Meanwhile(below, ("size", "a/c/3"), lambda store: store.set("a/c/3", value), n=0)
     plan = cm.plan_transform(np.negative, (store, "a"), MemoryStore(), block=(8,), dtype="i4")
     store.left = 1
     with pytest.raises(ChunkError, match="absent when it was read, and is present now"):

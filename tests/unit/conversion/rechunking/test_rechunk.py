@@ -16,15 +16,7 @@ from support.systems import NEEDS_POSIX_NAMES
 import chunkmill as cm
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.convert import plan_rechunk, rechunk
-from chunkmill.errors import (
-    AlignmentError,
-    ChunkError,
-    JobError,
-    NodeExists,
-    RegionError,
-    StoreError,
-    UnsupportedFeature,
-)
+from chunkmill.errors import AlignmentError, ChunkError, JobError, RegionError, StoreError, UnsupportedFeature
 from chunkmill.nodes.opening import walk
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
@@ -243,9 +235,9 @@ def test_arrays_are_added_to_a_group_that_is_there(tmp_path, strategy):
         np.testing.assert_array_equal(found[path][...], np.arange(48).reshape(8, 6))
     assert (found["old"][...] == 7).all()
     assert cm.check(tmp_path / "b").ok
-    with pytest.raises(NodeExists, match="'deep'"):
+    with pytest.raises(cm.errors.NodeExists, match="'deep'"):
         rechunk(source, there, chunks=(8, 2), include="deep")
-    with pytest.raises(NodeExists, match="deep/t"):
+    with pytest.raises(cm.errors.NodeExists, match="deep/t"):
         cm.convert(source["t"], cm.open_group(tmp_path / "b", "deep", mode="r+"), format="zarr3")
     with pytest.raises(JobError, match="a group without nodes"):
         rechunk(cm.create_group(tmp_path / "c"), there, chunks=(8, 2))
