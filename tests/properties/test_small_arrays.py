@@ -38,8 +38,7 @@ def convert(array, values, name):
 
 def rechunk(array, values, name):
     for options in ({}, {"strategy": "spill"}, {"region": ...}):
-        store = MemoryStore()
-        cm.rechunk(array, store, chunks=(3,) * values.ndim, format=name, **options)
+        cm.rechunk(array, store := MemoryStore(), chunks=(3,) * values.ndim, format=name, **options)
         equal(cm.open_array(store), values)
     target = cm.create_array(MemoryStore(), shape=values.shape, dtype=values.dtype)
     cm.rechunk(array, target, chunks=None)
@@ -47,14 +46,12 @@ def rechunk(array, values, name):
 
 
 def shards(array, values, _):
-    store = MemoryStore()
-    cm.convert(array, store, format="zarr3", chunks=(2,) * values.ndim, shards=(4,) * values.ndim)
+    cm.convert(array, store := MemoryStore(), format="zarr3", chunks=(2,) * values.ndim, shards=(4,) * values.ndim)
     equal(cm.open_array(store), values)
 
 
 def pyramid(array, values, name):
-    store = MemoryStore()
-    cm.pyramid(array, store, format=name, ome=None)
+    cm.pyramid(array, store := MemoryStore(), format=name, ome=None)
     equal(cm.open_array(store, "0"), values)
 
 

@@ -35,8 +35,7 @@ def far_store():
 
 @pytest.fixture
 def source():
-    store = MemoryStore()
-    cm.to_store(VALUES, store, chunks=(1, 40), format="zarr2", codecs="zstd")
+    cm.to_store(VALUES, store := MemoryStore(), chunks=(1, 40), format="zarr2", codecs="zstd")
     return store
 
 

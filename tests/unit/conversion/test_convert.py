@@ -96,8 +96,7 @@ OTHER_CODECS = [("n5 to zarr3", "zstd"), ("zarr2 to sharded", "blosc"), ("zarr3 
 def test_bytes_move_unopened(case, codecs):
     old, new, actions = MOVES[case]
     source, _ = make(old, codecs=codecs)
-    target = MemoryStore()
-    report = cm.convert(source, target, shards=KINDS[new].get("shards"), format=KINDS[new]["format"])
+    report = cm.convert(source, target := MemoryStore(), shards=KINDS[new].get("shards"), format=KINDS[new]["format"])
     assert dict(report.actions) == actions
     before, after = encoded(cm.open_array(source, "g/a")), encoded(cm.open_array(target, "g/a"))
     header = 4 + 4 * 2
@@ -120,10 +119,15 @@ def test_a_shard_s_index_is_kept_as_it_is():
     np.testing.assert_array_equal(b[...], values)
 
 
+def test_codecs_that_are_given_are_those_of_every_chunk():
+    array = filled(np.arange(6), codecs=[{"name": "gzip", "configuration": {"level": 9}}])
+    plans = [cm.plan_convert(array, MemoryStore(), format="zarr2", codecs=codecs) for codecs in ("keep", "gzip")]
+    assert [plan.strategy for plan in plans] == ["copy", "recode"]
+
+
 def test_what_an_older_job_left_does_not_shine_through():
     source, values = make("zarr2")
-    target = MemoryStore()
-    cm.convert(source, target, format="zarr3")
+    cm.convert(source, target := MemoryStore(), format="zarr3")
     target.delete("g/a/zarr.json")
     target.delete("zarr.json")
     target.set("g/a/c/0/0", b"rubbish")
@@ -295,8 +299,7 @@ def test_trees(old, new):
     assert dict(b["empty"].attributes) == {"e": 1}
     assert dict(b.attributes) == {"title": "tree"}
     assert report.n_keys == 3 * 9 + 2
-    back = MemoryStore()
-    cm.convert(target, back, format=old)
+    cm.convert(target, back := MemoryStore(), format=old)
     differences = cm.verify(source, back).differences
     if new == "zarr2":  # where the fill value marks missing elements for xarray: then it does so ever after
         differences = [d for d in differences if "_FillValue" not in d.text]

@@ -298,6 +298,7 @@ def described(source, name, **options):
         ({"chunks": (4, 3)}, (4, 6), (4, 3)),
         ({"shards": None}, (2, 3), (2, 3)),
         ({"shards": (8, 6)}, (8, 6), (2, 3)),
+        ({"shards": lambda _: {0: 8}}, (8, 6), (2, 3)),
         ({"chunks": lambda a: a.shape, "shards": None}, (8, 6), (8, 6)),
         ({"chunks": (1, 2, 3)}, (4, 6), (2, 3)),
     ],
@@ -366,8 +367,7 @@ def test_no_chunk_is_absent_where_the_fill_value_becomes_undefined(options, shar
 
 def test_levels_keep_their_fill_value_where_chunks_stay_absent():
     source = array_of(dimension_names=("y", "x"), fill_value=0)
-    store = MemoryStore()
-    cm.pyramid(source, store, format="zarr2", levels=2)
+    cm.pyramid(source, store := MemoryStore(), format="zarr2", levels=2)
     assert [cm.open_array(store, name).fill_value for name in "01"] == [0, 0]
 
 
@@ -402,8 +402,7 @@ def test_attributes_that_the_format_cannot_hold_are_refused_or_lost_in_theirs_al
     cm.create_array(source, "b", **ABOUT, attributes={"i": 3, "blockSize": [7]})
     with pytest.raises(UnsupportedFeature, match="blockSize"):
         cm.plan_convert(source, MemoryStore(), format="n5", allow=["fill_value"])
-    target = MemoryStore()
-    cm.convert(source, target, format="n5", allow=["attributes", "fill_value"])
+    cm.convert(source, target := MemoryStore(), format="n5", allow=["attributes", "fill_value"])
     attributes = {name: dict(array.attributes) for name, array in cm.open_group(target).arrays().items()}
     assert {name: each.get("i") for name, each in attributes.items()} == {"a00": 0, "a01": 1, "a02": 2, "b": 3}
     assert "blockSize" not in attributes["b"]

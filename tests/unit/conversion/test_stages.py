@@ -107,8 +107,7 @@ class TestSame:
         found = []
         for few in (0, 1 << 62):
             monkeypatch.setattr(present_keys, "_FEW_KEYS", few)
-            target = MemoryStore()
-            report = cm.rechunk(source, target, **{"chunks": "keep"} | more)
+            report = cm.rechunk(source, target := MemoryStore(), **{"chunks": "keep"} | more)
             values = {key: target.get(key) for key in target.list_prefix("")}
             found.append((values, report.n_keys, dict(report.actions)))
         assert found[0] == found[1]

@@ -302,7 +302,7 @@ def test_onto_what_is_read_costs_no_walk(monkeypatch):
     """Where the layers tell that each block is made from itself, no task is looked at."""
     a = filled(np.zeros(200), chunks=(1,))
     monkeypatch.setattr("chunkmill.dask_arrays.hazards.convert_legacy_graph", None)
-    cm.store(da.where(a.to_dask() > 0, a.to_dask(), 1), a)
+    cm.store(da.where(a.to_dask() > 0, a.to_dask(), da.from_array(np.ones(200), chunks=1)), a)
     assert (a[...] == 1).all()
 
 
@@ -340,8 +340,7 @@ GIVEN = {
 def test_values_of_many_kinds(case):
     values, expected = GIVEN[case]
     values = values() if callable(values) else values
-    store = MemoryStore()
-    cm.to_store(values, store)
+    cm.to_store(values, store := MemoryStore())
     np.testing.assert_array_equal(cm.open_array(store)[...].astype(expected.dtype), expected)
 
 
@@ -421,18 +420,14 @@ WAYS = {
 
 @cases("way", WAYS.values())
 def test_every_writer_refuses_a_block_of_another_shape_than_declared(way):
-    with pytest.raises(
-        cm.ChunkmillError, match=r"block \(1, 1\) has shape \(8, 4\), the dask array declares \(4, 4\)"
-    ):
+    with pytest.raises(cm.ChunkmillError, match=r"block \(1, 1\) has shape \(8, 4\), the dask array declares \(4, 4\)"):
         way(strange(lambda block: np.vstack([block, block * 9])))
 
 
 @cases(("change", "shape"), STRANGE_BLOCKS.values())
 def test_a_block_of_another_shape_than_declared_is_refused(change, shape):
     for way in (WAYS["to_store"], WAYS["finer"]):  # as blocks are, and cut into others
-        with pytest.raises(
-            cm.ChunkmillError, match=rf"block \(1, 1\) has shape {shape}, the dask array declares"
-        ):
+        with pytest.raises(cm.ChunkmillError, match=rf"block \(1, 1\) has shape {shape}, the dask array declares"):
             way(strange(change))
 
 
