@@ -6,6 +6,7 @@ import pytest
 from golden.cases import Case
 from interop.peers import WARNINGS
 from interop.verdict import complaints
+from support.arrays import filled
 
 import chunkmill as cm
 
@@ -50,10 +51,8 @@ def convert(folder, name, source, target, attributes):
     """Convert one array, and hold what each peer reads against it."""
     given = SOURCES[name]
     url, copy = folder / "source", folder / "copy"
-    made = cm.create_array(
-        url, "a", shape=(7, 5), chunks=(3, 2), format=source, fill_value=0, attributes=attributes, **given
-    )
-    made[...] = (VALUES * 100).astype(given["dtype"])
+    options = {"chunks": (3, 2), "format": source, "fill_value": 0, "attributes": attributes} | given
+    filled((VALUES * 100).astype(given["dtype"]), url, "a", **options)
     values = np.asarray(cm.open_array(url, "a")[...])  # as its filters leave them
     cm.convert(url, copy, format=target, **({"codecs": "gzip"} if target == "n5" else {}))
     array = cm.open_array(copy, "a", format=target)

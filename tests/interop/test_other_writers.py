@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from interop.peers import READERS, WARNINGS, read_tensorstore, read_z5py, read_zarr_python, read_zarrs
 from numcodecs import Delta, GZip, Zlib
+from support.arrays import filled
 from support.hostile import v2
 
 import chunkmill as cm
@@ -175,7 +176,6 @@ def test_byte_strings_from_read_only_memory(fmt, tmp_path):
     values = np.array([b"a", b"bb", b"", b"\0d"], dtype=object)
     values.setflags(write=False)
     codecs = [{"id": "vlen-bytes"}] if fmt == "zarr2" else ["vlen-bytes"]
-    array = cm.create_array(tmp_path / "a", shape=4, chunks=2, dtype=object, codecs=codecs, format=fmt)
-    array[...] = values
+    array = filled(values, tmp_path / "a", chunks=2, codecs=codecs, format=fmt)
     assert array[...].tolist() == values.tolist()
     assert read_zarr_python(tmp_path / "a", "", fmt).values.tolist() == values.tolist()

@@ -7,6 +7,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
+from support.arrays import filled
 
 import chunkmill as cm
 from chunkmill.errors import JobError
@@ -19,9 +20,8 @@ PLANS = {
 
 
 def _source(url, shape=(40, 40)):
-    array = cm.create_array(url, shape=shape, dtype="i4", chunks=(10, 10), dimension_names=("y", "x"))
-    array[...] = np.arange(np.prod(shape)).reshape(shape)
-    return array
+    values = np.arange(np.prod(shape), dtype="i4").reshape(shape)
+    return filled(values, url, chunks=(10, 10), dimension_names=("y", "x"))
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import dask.array as da
 import numcodecs
 import numpy as np
 import pytest
+from support.arrays import filled
 from support.clusters import cluster_of
 from support.recording import contents
 from support.servers import WARNINGS
@@ -80,8 +81,7 @@ def test_interleaved_regions_lose_nothing(client, tmp_path, layout, lock):
 
 @pytest.mark.parametrize("scheduler", ["client", "other_process"])
 def test_reading(tmp_path, request, scheduler):
-    array = cm.create_array(tmp_path, "a", shape=(8, 8), dtype="i4", chunks=(2, 4), codecs="raw")
-    array[...] = 1
+    array = filled(np.ones((8, 8), "i4"), tmp_path, "a", chunks=(2, 4), codecs="raw")
     (tmp_path / "a" / "c" / "3" / "1").write_bytes(b"x" * 31)
     request.getfixturevalue(scheduler)
     with pytest.raises(ChunkError, match="31 bytes, expected 32") as caught:
@@ -95,10 +95,9 @@ def test_reading(tmp_path, request, scheduler):
 
 
 def test_workers_see_at_once_what_the_client_replaced(url, client):
-    array = cm.create_array(url, "a", shape=(4, 4), chunks=(4, 1), dtype="i4", codecs=None)
-    array[...] = np.arange(16).reshape(4, 4)
-    x = array.to_dask()
-    np.testing.assert_array_equal(x.compute(), np.arange(16).reshape(4, 4))
+    values = np.arange(16, dtype="i4").reshape(4, 4)
+    x = filled(values, url, "a", chunks=(4, 1), codecs=None).to_dask()
+    np.testing.assert_array_equal(x.compute(), values)
     cm.create_array(url, "a", shape=(4, 4), chunks=(2, 2), dtype="i4", codecs=None, overwrite=True)
     with pytest.raises(StoreError, match="it has been replaced"):
         x.compute()

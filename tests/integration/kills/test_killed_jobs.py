@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.arrays import filled
 from support.clusters import cluster_of, kill_worker, worker_pids
 from support.kills import script, wait_for, wait_for_keys
 from support.rechunks import check, make
@@ -120,8 +121,7 @@ def test_ctrl_c_on_a_cluster(source, target, tmp_path):
 def test_a_killed_job_resumes_on_fewer_and_larger_workers_by_the_same_call(tmp_path):
     """Worker processes that lost their client and their scheduler write nothing over what the next run has written."""
     source, target = tmp_path / "source.zarr", tmp_path / "target.zarr"
-    array = cm.create_array(source, shape=(64, 256, 128), dtype="f8", chunks=(2, 256, 128))
-    array[...] = np.random.default_rng(0).random(array.shape)
+    array = filled(np.random.default_rng(0).random((64, 256, 128)), source, chunks=(2, 256, 128))
     call = f"cm.rechunk({str(source)!r}, SlowStore(LocalStore({str(target)!r}), 0.02, ['set', 'set_if']), chunks=(64, 8, 8))"
     with script(tmp_path, call, n_workers=2, max_mem="8 MiB") as process:
         wait_for(lambda: len([*tmp_path.glob("target.zarr/.chunkmill-job-*/[01]/*")]) >= 2, process)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.arrays import filled
 from support.kills import wait_for
 
 import chunkmill as cm
@@ -52,8 +53,7 @@ def test_a_batch_script_submits_itself_again_and_the_job_resumes(tmp_path, sched
     (script,) = re.findall(r"```text\n(#!/bin/bash.*?)```", PAGE.read_text(), re.DOTALL)
     assert "#SBATCH --signal=B:TERM@" in script
     target = tmp_path / "target.n5"
-    array = cm.create_array(tmp_path / "source.zarr", shape=(2000, 4), dtype="i4", chunks=(8, 4))
-    array[...] = np.arange(8000).reshape(2000, 4)
+    array = filled(np.arange(8000, dtype="i4").reshape(2000, 4), tmp_path / "source.zarr", chunks=(8, 4))
     (tmp_path / "job.sh").write_text(script)
     (tmp_path / "rechunk.py").write_text(JOB.format(scheduler=SCHEDULERS[scheduler]))
     commands = tmp_path / "bin"

@@ -4,6 +4,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from support.arrays import filled
 from support.recording import FailingStore
 from support.servers import WARNINGS, serve_flaky
 
@@ -73,8 +74,7 @@ def test_temporary_files_in_another_store(store, s3_server, tmp_path):
     """Between local files by way of a bucket, and from a bucket to another by way of local files."""
     apart = open_store(s3_server.new_bucket(), s3_server.storage_options)
     values = np.arange(5760, dtype="i4").reshape(24, 30, 8) + 1
-    source = cm.create_array(tmp_path / "local", "a", shape=values.shape, dtype="i4", chunks=(2, 5, 8))
-    source[...] = values
+    source = filled(values, tmp_path / "local", "a", chunks=(2, 5, 8))
     for target, temp in (((tmp_path / "local", "b"), apart), ((store, "b"), tmp_path / "scratch")):
         report = cm.rechunk(source, target, chunks=(24, 7, 3), strategy="spill", temp=temp)
         assert report.bytes_temporary >= values.nbytes

@@ -4,6 +4,7 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
+from support.arrays import filled
 
 import chunkmill as cm
 from chunkmill.checks.inventory import take_inventory
@@ -11,10 +12,8 @@ from chunkmill.journal.journal import Journal
 from chunkmill.journal.plans import Plan
 
 
-def make(store, path, fmt="zarr3", **more):
-    array = cm.create_array(store, path, **{"shape": (3, 4), "dtype": "i4", "chunks": (2, 2), "format": fmt} | more)
-    array[...] = 7
-    return array
+def make(store, path, fmt="zarr3"):
+    filled(np.full((3, 4), 7), store, path, chunks=(2, 2), format=fmt)
 
 
 def test_jobs_are_told_by_whether_they_run(store):

@@ -6,6 +6,7 @@ from collections import Counter
 import dask
 import numpy as np
 import pytest
+from support.arrays import filled
 from support.cases import cases
 from support.recording import RecordingStore
 
@@ -18,11 +19,7 @@ from chunkmill.stores.memory import MemoryStore
 
 
 def array(values, path="a", **more):
-    values = np.asarray(values)
-    store = MemoryStore()
-    made = cm.create_array(store, path, shape=values.shape, dtype=values.dtype, **{"chunks": (2,)} | more)
-    made[...] = values
-    return made
+    return filled(np.asarray(values), None, path, **{"chunks": (2,)} | more)
 
 
 def group(**attributes):
@@ -81,8 +78,7 @@ class TestDocuments:
     )
     def test_a_copy_of_n5_says_the_same_place_in_its_own_words(self, said):
         a, b = MemoryStore(), MemoryStore()
-        array = cm.create_array(a, "s1", shape=(4, 4), dtype="u1", chunks=(2, 2), format="n5", attributes=said)
-        array[...] = 1
+        filled(np.ones((4, 4), "u1"), a, "s1", chunks=(2, 2), format="n5", attributes=said)
         cm.convert(a, b, format="zarr3")
         copy = cm.open_array(b, "s1", mode="r+")
         assert "transform" in copy.attributes

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from click.testing import CliRunner
+from support.arrays import filled
 from support.recording import DyingStore
 from support.small_jobs import dying_after
 
@@ -26,9 +27,7 @@ CHUNKS = (32, 32, 32)
 
 @pytest.fixture
 def source(tmp_path):
-    array = cm.create_array(tmp_path / "source.zarr", shape=SHAPE, dtype="f8", chunks=(1, 256, 256))
-    array[...] = np.random.default_rng(0).random(SHAPE)
-    return array
+    return filled(np.random.default_rng(0).random(SHAPE), tmp_path / "source.zarr", chunks=(1, 256, 256))
 
 
 def begin(source, target, monkeypatch, max_mem="9 MB", **options):
@@ -134,8 +133,7 @@ def test_a_pyramid_that_ends_in_its_second_level_resumes_on_another_cluster(tmp_
 
 
 def test_levels_next_to_an_array_resume_without_arguments(tmp_path, monkeypatch):
-    source = cm.create_array(tmp_path / "image.zarr", "s0", shape=(64, 64), dtype="u2", chunks=(8, 8))
-    source[...] = np.arange(64 * 64).reshape(64, 64)
+    source = filled(np.arange(64 * 64, dtype="u2").reshape(64, 64), tmp_path / "image.zarr", "s0", chunks=(8, 8))
     with monkeypatch.context() as patched:
         patched.setattr("chunkmill.pyramids.tasks.write_region", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):

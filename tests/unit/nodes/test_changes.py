@@ -3,6 +3,7 @@
 import dask.array as da
 import numpy as np
 import pytest
+from support.arrays import filled
 from support.cases import cases
 from support.recording import Meanwhile
 
@@ -26,10 +27,8 @@ LAYOUTS = {
 
 
 def make(store, layout="zarr3", **options):
-    options = {"shape": (5, 7), "dtype": "i4", "chunks": (2, 3)} | LAYOUTS[layout] | options
-    array = cm.create_array(store, "g/a", **options)
-    array[...] = values = np.arange(1, 36, dtype="i4").reshape(5, 7)
-    return array, values
+    values = np.arange(1, 36, dtype="i4").reshape(5, 7)
+    return filled(values, store, "g/a", **{"chunks": (2, 3)} | LAYOUTS[layout] | options), values
 
 
 def reference(values, shape, fill=0):

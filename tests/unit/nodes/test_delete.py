@@ -5,6 +5,7 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
+from support.arrays import filled
 from support.cases import cases
 from support.recording import CHANGES, Meanwhile, RecordingStore, deaths
 
@@ -27,8 +28,7 @@ VALUES = np.arange(1, 17).reshape(4, 4)
 def make(store, kind="zarr3", paths=("g/a", "g/deep/b", "h")):
     cm.create_group(store, format=kind, attributes={"title": "x"})
     for path in paths:
-        array = cm.create_array(store, path, shape=(4, 4), chunks=(2, 2), dtype="i4", format=kind, attributes={"n": 1})
-        array[...] = VALUES
+        filled(VALUES, store, path, chunks=(2, 2), dtype="i4", format=kind, attributes={"n": 1})
     return store
 
 

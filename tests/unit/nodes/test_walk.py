@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.arrays import filled
 from support.cases import cases
 from support.recording import copy_keys
 
@@ -19,9 +20,7 @@ GROUP_DOCUMENTS = (".zgroup", ".zattrs", "zarr.json")
 
 
 def make(store, path, fmt):
-    array = cm.create_array(store, path, shape=(4,), dtype="i4", chunks=(2,), format=fmt)
-    array[...] = np.arange(4)
-    return array
+    return filled(np.arange(4, dtype="i4"), store, path, chunks=(2,), format=fmt)
 
 
 def plate(fmt, store=None):

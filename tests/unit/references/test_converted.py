@@ -6,6 +6,7 @@ from pathlib import Path
 import dask
 import numpy as np
 import pytest
+from support.arrays import filled
 
 import chunkmill as cm
 from chunkmill.references.write import to_references
@@ -54,8 +55,7 @@ def test_without_shards_ranges_are_copied(tmp_path):
 def test_shard_indexes_and_n5_headers_are_read_by_several_tasks(tmp_path):
     for name, options in {"sharded": {"shards": (20, 20)}, "n5": {"format": "n5", "codecs": "gzip"}}.items():
         cm.create_group(tmp_path / name, format=options.get("format", "zarr3"))
-        a = cm.create_array(tmp_path / name, "a", shape=(95, 93), chunks=(5, 10), dtype="i4", **options)
-        a[...] = np.arange(95 * 93).reshape(95, 93)
+        filled(np.arange(95 * 93, dtype="i4").reshape(95, 93), tmp_path / name, "a", chunks=(5, 10), **options)
     with dask.config.set(scheduler="threads"):
         reports = [to_references(tmp_path / name, tmp_path / f"{name}.json") for name in ("sharded", "n5")]
         assert [(each.n_tasks, each.n_requests, each.n_inline) for each in reports] == [(25, 50, 0), (38, 399, 19)]

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.arrays import filled
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, ChunkmillError, JobError
@@ -11,9 +12,7 @@ from chunkmill.stores.memory import MemoryStore
 
 
 def make(**more):
-    array = cm.create_array(MemoryStore(), "a", **{"shape": (5, 4), "dtype": "i4", "chunks": (2, 2)} | more)
-    array[...] = np.arange(20).reshape(5, 4)
-    return array
+    return filled(np.arange(20).reshape(5, 4), None, "a", **{"dtype": "i4", "chunks": (2, 2)} | more)
 
 
 def locate(array):

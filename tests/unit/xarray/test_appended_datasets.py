@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from support.arrays import filled
 from support.cases import cases
 from support.datasets import read, read_by_xarray, refused, series
 from support.recording import contents
@@ -80,8 +81,7 @@ def test_append_to_shards(store, shards):
 
 
 def test_append_to_an_irregular_grid(store):
-    time = cm.create_array(store, "time", shape=(5,), dtype="i4", chunks=((2, 3),), dimension_names=["time"])
-    time[...] = np.arange(5)
+    filled(np.arange(5, dtype="i4"), store, "time", chunks=((2, 3),), dimension_names=["time"])
     write_dataset(xr.Dataset(coords={"time": np.arange(5, 12, dtype="i4")}), store, append_dim="time")
     np.testing.assert_array_equal(read(store).time, np.arange(12))
     assert cm.open_array(store, "time").chunks == ((2, 3, 3, 3, 1),)

@@ -8,6 +8,7 @@ import dask
 import numpy as np
 import pytest
 import xarray as xr
+from support.arrays import filled
 from support.cases import cases
 from support.datasets import needs_xarray, read, read_by_xarray, tree, write_temperatures
 from support.recording import RecordingStore
@@ -180,10 +181,8 @@ def test_xarray_writes_what_the_engine_opened(written_by_xarray, tmp_path):
 
 
 def test_sharded(url):
-    array = cm.create_array(
-        url, "a", shape=(8, 6), dtype="f4", chunks=(2, 3), shards=(4, 6), dimension_names=["y", "x"], codecs="gzip"
-    )
-    array[...] = np.arange(48).reshape(8, 6)
+    options = {"chunks": (2, 3), "shards": (4, 6), "dimension_names": ["y", "x"], "codecs": "gzip"}
+    filled(np.arange(48, dtype="f4").reshape(8, 6), url, "a", **options)
     ours, theirs = read(url), read_by_xarray(url, consolidated=False)
     xr.testing.assert_identical(ours.load(), theirs.load())
     assert_same_encoding(ours.a.encoding, theirs.a.encoding, but=["preferred_chunks", "dtype"])

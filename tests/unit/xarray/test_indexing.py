@@ -7,6 +7,7 @@ import dask
 import numpy as np
 import pytest
 import xarray as xr
+from support.arrays import filled
 from support.cases import cases
 from support.datasets import needs_xarray, read, read_by_xarray, write_temperatures
 from support.recording import RecordingStore
@@ -56,10 +57,8 @@ def indexed(request):
     store = MemoryStore()
     values = np.random.default_rng(5).integers(0, 1000, (10, 6, 4)).astype("i4")
     dims = ["t", "y", "x"]
-    options = {"dimension_names": dims, **LAYOUTS[request.param]}
-    cm.create_array(store, "a", shape=values.shape, dtype="i4", **options)[...] = values
-    t = cm.create_array(store, "t", shape=(10,), dtype="i4", dimension_names=["t"])
-    t[...] = np.arange(10) * 10
+    filled(values, store, "a", dimension_names=dims, **LAYOUTS[request.param])
+    filled(np.arange(10, dtype="i4") * 10, store, "t", dimension_names=["t"])
     return store, xr.DataArray(values, dims=dims, coords={"t": np.arange(10, dtype="i4") * 10}, name="a")
 
 

@@ -3,19 +3,16 @@
 import numpy as np
 import pytest
 import xarray as xr
+from support.arrays import filled
 from support.cases import cases
 
-import chunkmill as cm
 from chunkmill.errors import DatasetError
-from chunkmill.stores.memory import MemoryStore
 from chunkmill.xarray.stored_variable import StoredVariable, find_region
 
 
 def stored(name="t", dtype="i4", values=(0, 1, 2), **attributes):
-    options = {"dtype": dtype, "chunks": (2,), "dimension_names": [name], "attributes": attributes}
-    array = cm.create_array(MemoryStore(), name, shape=(len(values),), **options)
-    array[...] = np.array(values, array.dtype)
-    return array.stored
+    options = {"chunks": (2,), "dimension_names": [name], "attributes": attributes}
+    return filled(np.array(values, dtype), None, name, **options).stored
 
 
 def variable(array, like=None):

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import xarray as xr
+from support.arrays import filled
 from support.cases import cases
 
 import chunkmill as cm
@@ -244,8 +245,7 @@ def test_shards_that_are_decoded_are_written_too(tmp_path, monkeypatch):
 )
 def test_only_changed_elements_and_fields_are_written(before, after):
     before, after, place = np.asarray(before), np.asarray(after), {}
-    array = cm.create_array(place, shape=before.shape, dtype=before.dtype, chunks=before.shape)
-    array[...] = before
+    array = filled(before, place, chunks=before.shape)
     store = zarr_store(place, mode="r+")
     encoded = [value(zarr_store(place), "c/0")]
     array[...] = after
@@ -294,8 +294,7 @@ def test_a_chunk_whose_read_is_forgotten_is_not_written(monkeypatch):
     monkeypatch.setattr("chunkmill.zarr_python.view._REMEMBERED", 1)
     monkeypatch.setattr("chunkmill.zarr_python.view._FEW", 2)
     place = {}
-    array = cm.create_array(place, shape=(40,), dtype="i4", chunks=(4,), codecs="raw")
-    array[...] = 1
+    array = filled(np.ones(40, "i4"), place, chunks=(4,), codecs="raw")
     store = zarr_store(place, mode="r+")
     key = own("c/0")
     before = value(store, key)
