@@ -1,5 +1,7 @@
 """Arguments of commands: made from signatures, parsed, completed, written back in hints; errors and output."""
 
+import warnings
+
 import click
 import dask
 import pytest
@@ -9,7 +11,7 @@ from support.cases import cases
 from chunkmill.cli.main import main
 from chunkmill.cli.options import command, errors_shown, job_options, say, scheduled
 from chunkmill.cli.parameters import TYPES, options_of
-from chunkmill.errors import JobError
+from chunkmill.errors import JobError, NoWorkers
 
 
 @cases(
@@ -51,16 +53,28 @@ def test_codecs():
         TYPES["codecs"].convert("[", None, None)
 
 
-def run(function, *args, decorators=(), code=0):
+def made(function, *decorators):
     def called(**options):
-        """Call the function."""
+        """Call the function.
+
+        Example: call
+        """
         function(**options)
 
     for decorator in reversed(decorators):
         called = decorator(called)
-    result = CliRunner().invoke(command(click.Group("group"), "Call.")(called), args)
+    return command(click.Group("group"), "Call.")(called)
+
+
+def run(function, *args, decorators=(), code=0):
+    result = CliRunner().invoke(made(function, *decorators), args)
     assert result.exit_code == code, result.output
     return result
+
+
+def test_the_help_is_the_docstring():
+    assert made(print).help == "Call the function.\n\n\b\nExample: call"
+    assert not command(click.Group("group"), "Call.")(lambda: None).help
 
 
 def walked(group, words=()):
@@ -82,7 +96,9 @@ def test_every_option_says_what_it_is_for(words):
 
 def test_options_are_those_of_the_signature():
     """Types by annotations, defaults and texts as they are documented, also where that is elsewhere."""
-    found = {option.name: option for option in main.commands["rechunk"].params}
+    rechunk = made(print, options_of("plan_rechunk", "source", "target"), job_options)
+    found = {option.name: option for option in rechunk.params}
+    assert [*found] == [option.name for option in main.commands["rechunk"].params]
     assert found["chunks"].required
     assert found["strategy"].type.choices == ("direct", "spill")
     assert found["include"].multiple
@@ -91,14 +107,17 @@ def test_options_are_those_of_the_signature():
     assert found["shards"].default == "keep"
     ours, of_target = (found[name].help for name in ("storage_options", "target_storage_options"))
     assert of_target == ours.replace("the filesystem,", "the filesystem of the target,") != ours
-    assert main.commands["pyramid"].params[1].required is False
+    source, target, *_ = made(print, options_of("plan_pyramid", "source", "target")).params
+    assert (source.required, target.required, source.nargs) == (True, False, 1)
+    assert made(print, options_of("concat_references", "sets", format="--kind")).params[0].nargs == -1
+    assert found["include"].opts == ["--include"]
 
 
 def test_options_of_filesystems_are_json_where_they_can_be():
     seen = {}
     option = options_of("open", only=["storage_options"])
-    run(seen.update, "--option", "anon=true", "--option", "key=abc", "--option", "n=5", decorators=[option])
-    assert seen == {"storage_options": {"anon": True, "key": "abc", "n": 5}}
+    run(seen.update, "--option", "anon=true", "--option", "key=a=b=c", "--option", "n=5", decorators=[option])
+    assert seen == {"storage_options": {"anon": True, "key": "a=b=c", "n": 5}}
     run(seen.update, decorators=[option])
     assert seen == {"storage_options": None}
     assert "is not KEY=VALUE" in run(seen.update, "--option", "anon", decorators=[option], code=2).output
@@ -121,6 +140,7 @@ def test_errors_end_with_their_own_codes():
     assert told.stderr.startswith("JobError: ")
     assert "\x1b" not in told.stderr
     assert "resume" in run(lambda: fail(KeyboardInterrupt()), code=130).stderr
+    assert run(lambda: warnings.warn("none yet", NoWorkers, stacklevel=1)).stderr == "NoWorkers: none yet\n"
     assert "Traceback" not in run(lambda: fail(OSError("gone")), code=3).stderr
     assert run(lambda: fail(AssertionError("a bug")), code=1).stderr == ""
 

@@ -148,6 +148,7 @@ def test_pack_and_unpack_move_encoded_chunks_unopened():
 )  # fmt: skip
 def test_wrong_configurations(codec, reason):
     not_built([codec], chunks_of("i4", 2, 4), f"expected .*{reason}")
+    pipeline_of([sharding([1, 1])], chunks_of("i4", 2, 4))
 
 
 def test_an_index_of_more_axes_than_numpy_has():

@@ -113,6 +113,8 @@ def test_what_others_need_not_understand_says_so():
     for each in (written, written["consolidated_metadata"]["metadata"]["a"]):
         member = each["consolidated_metadata"]
         assert (member["kind"], member["must_understand"]) == ("inline", False)
+    below = parse_v3(json.dumps(written).encode(), "zarr.json")["a/zarr.json"]
+    assert json.loads(below) == GROUP_3
 
 
 def test_v3_of_a_group_that_holds_no_others_is_parsed_and_named():

@@ -207,8 +207,12 @@ def test_bad_codecs(words, codecs):
     assert words in str(caught.value)
 
 
-def test_the_typesize_of_blosc():
+def test_the_typesize_of_blosc_and_the_level_of_gzip():
     assert [with_defaults("blosc", {}, n)["typesize"] for n in (0, 2, 255, 256)] == [1, 2, 255, 1]
+    for name, member, given, kept in (("blosc", "typesize", (255, 256), [255, 1]), ("gzip", "level", (5, -1), [5, 6])):
+        chains = [(NamedConfig(**LITTLE), NamedConfig(name, {member: number})) for number in given]
+        adapted = [ZarrV3().adapt(replace(parse(), codecs=chain)) for chain in chains]
+        assert [each.codecs[1].configuration[member] for each in adapted] == kept
 
 
 def test_shards():
@@ -247,6 +251,11 @@ def test_structured_types_of_zarr_python_3_0_may_take_the_registered_name():
 
 def test_documents_that_differ_in_a_sign_are_not_taken_for_one():
     assert [str(parse(data_type="float64", fill_value=value).fill_value) for value in (0.0, -0.0)] == ["0.0", "-0.0"]
+
+
+def test_what_cannot_be_written_is_not_adapted():
+    with pytest.raises(UnsupportedFeature, match="zarr3"):
+        ZarrV3().adapt(replace(parse(), dtype=np.dtype([("m", "i4", (2,))]), fill_value=None))
 
 
 def test_undefined_fill_values_are_written_as_zeros():

@@ -81,6 +81,8 @@ def test_shards_of_the_storage_transformer() -> None:
     assert sharding.configuration["chunk_shape"] == list(lengths)
     assert [codec["name"] for codec in sharding.configuration["codecs"]] == [codec.name for codec in plain.codecs]
     assert [codec["name"] for codec in sharding.configuration["index_codecs"]] == ["bytes"]
+    scalar = {"shape": [], "chunk_grid": ARRAY["chunk_grid"] | {"chunk_shape": []}}
+    assert array(storage_transformers=transformer([1]), **scalar).chunk_grid.chunk_shape == ()
 
 
 def test_drafts_before_october_2020_are_named() -> None:

@@ -37,7 +37,7 @@ V2 = [
 @cases(("value", "dtype"), V2)
 def test_v2(value, dtype):
     found = parse_v2(value, key=".zarray")
-    assert found == dtype
+    assert found == dtype == parse_v2(emit_v2(found), key=".zarray")
     assert byte_order(found) == byte_order(dtype)
 
 

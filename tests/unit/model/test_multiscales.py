@@ -12,6 +12,7 @@ from chunkmill.model.multiscales import (
     Multiscale,
     canonical_unit,
     emit_n5_levels,
+    length_in,
     parse_level,
     reduced_level,
     unit_symbol,
@@ -199,6 +200,7 @@ def test_a_dataset_of_n5_by_itself(attributes, scale, start):
 
 def test_the_name_of_a_level_tells_factors_that_nothing_else_does():
     assert parse_level({"pixelResolution": [1, 2, 3]}, 3, path="c0/s1").levels[0].scale == (6, 4, 2)
+    assert parse_level({"pixelResolution": [1, 2, 3]}, 3, path="c0/s100").levels[0].scale == (3, 2, 1)
 
 
 def test_an_offset_next_to_a_resolution_of_n5_viewer_is_named():
@@ -225,6 +227,8 @@ def test_a_matrix_of_n5_viewer_is_named():
                  [((3, 2, 1), (0, 0, 0)), ((6, 4, 2), (1.5, 1, 0.5))], id="factors by name"),
     pytest.param({"pixelResolution": [1, 2, 3]}, {"s0": (4, {}), "s1": (4, {"downsamplingFactors": [2, 2, 1]})},
                  [((1, 3, 2, 1), (0, 0, 0, 0)), ((1, 3, 4, 2), (0, 0, 1, 0.5))], id="numbers of space alone"),
+    pytest.param({"multiScale": True, "resolution": [1, 2, 3], "offset": [7, 8, 9]}, {"s0": (4, {})},
+                 [((1, 3, 2, 1), (0, 9, 8, 7))], id="an offset of space alone"),
 ])  # fmt: skip
 def test_groups_of_levels_of_n5(attributes, below, levels):
     (read,) = parse_multiscales(attributes, lambda _: below)
@@ -241,8 +245,10 @@ def test_units_of_cf_stay_at_a_level_that_is_described_again():
 
 @pytest.mark.parametrize("version", ["0.4", "0.5"])
 def test_ome_is_read_as_written(version):
-    (read,) = parse_multiscales(emit_ome([IMAGE], version, {"mine": 1, "omero": {"channels": []}}), none)
+    written = emit_ome([IMAGE], version, {"mine": 1, "omero": {"channels": []}})
+    (read,) = parse_multiscales(written, none)
     assert replace(read, own=(), stored={}) == replace(IMAGE, version=version)
+    assert emit_ome([read], version, written) == written
 
 
 def test_ome_keeps_what_it_does_not_replace():
@@ -382,6 +388,7 @@ def test_units_have_one_name_and_one_symbol(stored, name, symbol):
 
 def test_other_units_are_kept():
     assert canonical_unit("pixel") == unit_symbol("pixel") == "pixel"
+    assert length_in("um", "pixel") == length_in("pixel", "um") == 1
     assert canonical_unit("") is None
     assert canonical_unit(None) is None
     assert unit_symbol(None) == ""
