@@ -1,6 +1,5 @@
 """Arrays without axes, without elements or of one element pass every job, as other arrays do."""
 
-import dask
 import h5py
 import numpy as np
 import pytest
@@ -17,10 +16,7 @@ SHORT = st.lists(st.integers(0, 1), max_size=3)
 SHAPES = st.one_of(st.just([]), SHORT, st.lists(st.integers(0, 3), min_size=1, max_size=2)).map(tuple)
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    with dask.config.set(scheduler="sync"):
-        yield
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def equal(array, values):

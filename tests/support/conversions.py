@@ -28,12 +28,8 @@ def make(kind="zarr2", codecs="gzip", dtype=">i4", fill_value=0, **kwargs):
     values[:3, :2] = values[3:6, 2:4] = fill_value
     grid = a.write_layout.grid
     for coords in grid.all_coords():
-        if a.shards is None:
-            chunk_io.write_chunk(a.stored, coords, values[grid.region(coords)], write_empty=coords != (0, 0))
-            if coords == (0, 0):
-                store.delete(a.write_layout.locator.key(coords))
-        else:
-            chunk_io.write_chunk(a.stored, coords, values[grid.region(coords)])
+        is_kept = a.shards is None and coords != (0, 0)
+        chunk_io.write_chunk(a.stored, coords, values[grid.region(coords)], write_empty=is_kept)
     return store, values
 
 

@@ -35,8 +35,7 @@ def far_store():
 
 @pytest.fixture
 def source():
-    cm.to_store(VALUES, store := MemoryStore(), chunks=(1, 40), format="zarr2", codecs="zstd")
-    return store
+    return filled(VALUES, chunks=(1, 40), format="zarr2", codecs="zstd").store
 
 
 CONVERSIONS = {

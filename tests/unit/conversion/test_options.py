@@ -316,13 +316,7 @@ def test_missing_elements_stay_marked_for_xarray():
     assert np.int32(-1) == described(source, "zarr3").fill_value
 
 
-def shuffled(**options):
-    codecs = [
-        {"name": "bytes", "configuration": {"endian": "little"}},
-        {"name": "numcodecs.shuffle"},
-        {"name": "numcodecs.zlib"},
-    ]
-    return array_of(codecs=codecs, **options)
+SHUFFLED = ["numcodecs.shuffle", "numcodecs.zlib"]
 
 
 def names_of(metadata):
@@ -330,7 +324,7 @@ def names_of(metadata):
 
 
 def test_codecs_that_zarr_3_does_not_specify_are_kept_where_bytes_move_and_replaced_where_chunks_are_encoded():
-    source = shuffled()
+    source = array_of(codecs=SHUFFLED)
     assert names_of(described(source, "zarr3"))[-1] == "numcodecs.zlib"
     assert names_of(described(source, "zarr3", chunks=(2, 6))) == ["bytes", "zstd"]
     assert names_of(described(source, "zarr2", chunks=(2, 6)))[-1] == "numcodecs.zlib"
@@ -341,7 +335,7 @@ def test_codecs_that_zarr_3_does_not_specify_are_kept_where_bytes_move_and_repla
 
 
 def test_a_plan_says_which_codecs_are_replaced():
-    source = shuffled()
+    source = array_of(codecs=SHUFFLED)
     plan = cm.plan_convert(source, MemoryStore(), format="zarr3", chunks=(2, 6))
     assert "bytes → numcodecs.shuffle → numcodecs.zlib becomes bytes → zstd" in plan.reason
     assert not plan.not_read_by

@@ -121,8 +121,7 @@ VALUES = np.arange(48 * 40 * 4).reshape(48, 40, 4)  # in 12 x 10 x 2 chunks
 
 @pytest.fixture(scope="module")
 def written():
-    cm.to_store(da.from_array(VALUES, chunks=(4, 4, 2)), store := MemoryStore())
-    return store
+    return filled(VALUES, chunks=(4, 4, 2)).store
 
 
 @pytest.fixture

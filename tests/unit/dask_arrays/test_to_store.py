@@ -187,9 +187,7 @@ def test_fill_is_not_stored_and_an_old_chunk_is_deleted():
 
 @pytest.fixture
 def store():
-    store = MemoryStore()
-    cm.to_store(da.ones(4), store, "a")
-    return store
+    return filled(np.ones(4), path="a").store
 
 
 @cases(
