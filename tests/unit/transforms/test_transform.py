@@ -119,6 +119,7 @@ OPTIONS = {
     "fewer dimensions": ({"dimension_names": ("a",)}, ValueError, "give shape="),
     "more dtypes": ({"dtype": ["f4", "f8", "f2"], "target": ["x", "y"]}, ValueError, "dtype= has 3 values for 2 targets"),
     "one in the other": ({"target": ["x", "x/y"], "dtype": "f4"}, ValueError, "one is in the other"),
+    "one above the other": ({"target": ["x/y", "x"], "dtype": "f4"}, ValueError, "one is in the other"),
     "no target": ({"target": []}, ValueError, "target=.*expected at least one place"),
     "no source": ({"sources": []}, ValueError, r"sources=\[\]: expected at least one place"),
     "a tuple of sources": ({"sources": (("a", "x"), ("a", "y"))}, TypeError, "sources=.*or a list of them for several"),

@@ -14,7 +14,7 @@ import chunkmill as cm
 from chunkmill.conversion import stages
 from chunkmill.conversion.rechunking.job import read_side, write_side
 from chunkmill.conversion.rechunking.plan import choose_rechunk_strategy
-from chunkmill.conversion.rechunking.strategies import Limits, Side, UnitCosts
+from chunkmill.conversion.rechunking.strategies import Limits, Side, Spill, UnitCosts
 from chunkmill.conversion.rechunking.target_chunks import writes_at_once
 from chunkmill.model.grid import ChunkGrid
 from chunkmill.runtime.worker_memory import Worker
@@ -155,3 +155,8 @@ def test_small_arrays_share_tasks_where_there_are_many(strategy, monkeypatch):
         report = plan.run(progress=False)
     assert report.n_tasks == plan.n_tasks
     assert cm.verify(store, target).equal
+
+
+def test_a_bitmap_has_a_bit_for_each_source_chunk_of_a_block():
+    spill = Spill(side((1 << 20,), (1,)), side((1 << 20,), (1 << 20,)), 4, Limits(1 << 40), UnitCosts())
+    assert spill.trailer_bytes([len(ways) - 1 for ways in spill.options]) == (1 << 20) // 8
