@@ -6,6 +6,7 @@ from contextlib import ExitStack, suppress
 
 import pytest
 from support.kills import wait_for
+from support.small_jobs import dead_heartbeat
 
 from chunkmill.errors import JobError
 from chunkmill.journal.journal import Journal
@@ -200,6 +201,14 @@ def test_a_lease_is_one_object_that_beats(store, monkeypatch):
         store.set(key, theirs)  # of who has taken it over, as this client had been suspended
         time.sleep(0.05)
         assert store.get(key) == theirs
+
+
+def test_a_client_that_is_silent_is_watched_before_its_job_counts_as_interrupted(store, monkeypatch):
+    monkeypatch.setattr("chunkmill.journal.heartbeat.HEARTBEAT_SECONDS", 0.05)
+    job = begin(store, "a")
+    store.set(f"{job.prefix}running-x", dead_heartbeat(key="k").replace(b'"host": "', b'"host": "elsewhere-'))
+    with pytest.raises(JobError, match="was interrupted"):
+        check_no_job(store, "a")
 
 
 def test_a_lease_that_stays_is_of_nobody(store):

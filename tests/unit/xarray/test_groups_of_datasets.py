@@ -1,5 +1,8 @@
 """Modes of `write_dataset`, consolidated metadata, trees and reports."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -163,6 +166,8 @@ def test_adding_and_appending_to_trees(url):
     back = xr.open_datatree(url, engine="zarr", consolidated=True)
     assert back["a/v"].to_numpy().tolist() == [3.5, 4.5]
     assert back["c/u"].to_numpy().tolist() == [1]
+    wrong = xr.DataTree.from_dict({"/a": xr.Dataset(attrs={"x": object()})})
+    refused(rf"dataset in .*{re.escape(Path(url).name)}/a: attributes that JSON cannot hold: 'x'", wrong, url, mode="a")
     below = xr.DataTree.from_dict({"/a/v": xr.Dataset({"w": ("x", [1])})})
     refused("a group of the dataset cannot replace an array", below, url, error=NodeExists, mode="a")
     with pytest.raises(NodeNotFound):

@@ -268,6 +268,8 @@ def test_a_missing_value_alone_marks_what_is_missing(name):
         write_dataset(ds, again, append_dim="x")
         np.testing.assert_array_equal(read(again, decode_cf=False).v, np.array([1, 1e20, 1, 1e20], "f4"))
         np.testing.assert_array_equal(read(again).v, [1, np.nan, 1, np.nan])
+        write_dataset(ds.fillna(1e20), again, append_dim="x")  # where the caller has put the marker
+        np.testing.assert_array_equal(read(again).v[4:], [1, np.nan])
     write_dataset(ds, store := MemoryStore(), format=name, encoding={"v": {"missing_value": None}})
     np.testing.assert_array_equal(read(store, decode_cf=False).v, [1, np.nan])
 
