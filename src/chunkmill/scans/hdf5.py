@@ -386,7 +386,7 @@ def text_or_numbers(value: Any) -> Any:
     if getattr(value, "shape", ()) is None:  # h5py's Empty
         return "" if value.dtype.kind in "SO" else []
     if isinstance(value, (np.ndarray, np.generic)):
-        value = value.ravel().tolist() if value.size == 1 else value.tolist()
+        value = value.tolist()
     if isinstance(value, (list, tuple)):
         listed = [text_or_numbers(each) for each in value]
         return listed[0] if len(listed) == 1 else listed

@@ -44,6 +44,7 @@ def test_html_without_a_drawing(shape):
     html = array_html(array.stored)
     assert "<svg" not in html
     text_of(html)
+    assert grid_svg(ChunkGrid.regular(shape, (1,) * len(shape))) == ""
 
 
 def test_text_of_an_array(group):

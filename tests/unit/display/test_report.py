@@ -132,6 +132,8 @@ def test_columns_are_broken_between_words_where_that_will_do():
     tables = [[("array", "shape", "why"), cell, ("b", "(1,)", "")], [("key",), ("a" * 50,)]]
     assert report_text("plan", facts, tables, width=40) == NARROW
     assert "  climate/air_temperature  (240, 296," in report_text("plan", facts, tables, width=56)
+    row = "a" * 12 + " bb", "c" * 12 + " dd", "e"
+    assert [report_text("plan", [], [[row]], width=width).count("\n") for width in (36, 37)] == [2, 1]
 
 
 def test_the_width_is_that_of_the_terminal(monkeypatch):

@@ -177,11 +177,11 @@ def test_ten_million_of_one_array_take_little_memory():
 
 def test_a_table_whose_prefix_ends_in_digits_is_found():
     coords = np.stack(np.unravel_index(np.arange(400), (20, 20)), axis=-1)
-    with forms(1, 0):
+    for prefix in ("level/0/", "level/"):
         builder = ReferenceBuilder()
-        builder.add("level/0/3/4", "u", 1000, 1)  # the table has it too, and is added later
-        builder.add_table("level/0/", "/", coords, np.zeros(400, int), np.arange(400), np.ones(400, int))
-        assert builder.build().locate("level/0/3/4").offset == 64
+        builder.add(f"{prefix}3/4", "u", 1000, 1)  # the table has it too, and is added later
+        builder.add_table(prefix, "/", coords, np.zeros(400, int), np.arange(400), np.ones(400, int))
+        assert builder.build().locate(f"{prefix}3/4").offset == 64
 
 
 def test_hostile_coords_do_not_overflow():

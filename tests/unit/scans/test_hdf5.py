@@ -9,7 +9,6 @@ from chunkmill.errors import ScanError
 
 h5py = pytest.importorskip("h5py")
 
-pytestmark = pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr")
 pytest.importorskip("virtualizarr", reason="of the extra `scan`")
 
 

@@ -103,6 +103,7 @@ def test_what_fits_stores_otherwise_is_refused_by_name(fits, tmp_path):
     odd = {
         "it is compressed": fits.CompImageHDU(IMAGE.astype("i4"), name="ODD"),
         r"its columns \['flags', 'lengths', 'scaled'\] are stored otherwise": odd_table(fits),
+        "it is a table in text": fits.TableHDU.from_columns([fits.Column("n", "I5", array=[1, 2])], name="ODD"),
         "several extensions of that name": fits.ImageHDU(IMAGE, name="ODD"),
     }
     for number, (why, hdu) in enumerate(odd.items()):
