@@ -5,10 +5,10 @@ import pickle
 
 import numpy as np
 import pytest
+from support.arrays import filled
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError
-from chunkmill.stores.memory import MemoryStore
 
 LAYOUTS = {"plain": {"chunks": (2,)}, "sharded": {"chunks": (2,), "shards": (4,)}}
 
@@ -16,11 +16,7 @@ LAYOUTS = {"plain": {"chunks": (2,)}, "sharded": {"chunks": (2,), "shards": (4,)
 @pytest.fixture(params=LAYOUTS)
 def store(request):
     """Eight elements, of which the chunks of [2:4] and [4:8] are absent: half a shard, and a shard."""
-    store = MemoryStore()
-    array = cm.create_array(store, "g/a", shape=(10,), dtype="i4", **LAYOUTS[request.param])
-    array[0:2] = 5
-    array[8:10] = 6
-    return store
+    return filled(np.array(EXPECTED, "i4"), path="g/a", **LAYOUTS[request.param]).store
 
 
 EXPECTED = [5, 5, 0, 0, 0, 0, 0, 0, 6, 6]

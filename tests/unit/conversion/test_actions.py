@@ -25,10 +25,6 @@ def named(codec):
     return {"name": codec.name, "configuration": dict(codec.configuration)}
 
 
-def block(*codecs):
-    return NamedConfig("n5_block", {"codecs": [named(codec) for codec in codecs]})
-
-
 def shards(chunk_shape, *codecs, location="end"):
     index = [named(LITTLE), named(CRC)]
     configuration = {"chunk_shape": list(chunk_shape), "codecs": [named(c) for c in codecs]}
@@ -42,7 +38,8 @@ def metadata(*codecs, shape=(7, 5), chunks=(3, 2), dtype="i4", fill=0, keys=V2, 
 
 
 def n5(*codecs, **kwargs):
-    return metadata(block(*codecs), keys=N5, edge="truncated", **kwargs)
+    block = NamedConfig("n5_block", {"codecs": [named(codec) for codec in codecs]})
+    return metadata(block, keys=N5, edge="truncated", **kwargs)
 
 
 def plan(source, target, **kwargs):

@@ -279,11 +279,10 @@ def make_tree(kind="zarr2"):
     store = MemoryStore()
     cm.create_group(store, format=kind, attributes={"title": "tree"})
     cm.create_group(store, "empty", format=kind, attributes={"e": 1})
-    names = ("y", "x")
     options = {"format": kind, "chunks": (3, 2), "codecs": "gzip"}
     values = np.arange(35, dtype="i2").reshape(7, 5)
     for i, path in enumerate(["a", "deep/er/b", "deep/c"]):
-        filled(values + i, store, path, dimension_names=names, attributes={"i": i}, **options)
+        filled(values + i, store, path, dimension_names=("y", "x"), attributes={"i": i}, **options)
     cm.create_array(store, "line", shape=(4,), dtype="i2", **options | {"chunks": (2,)})
     return store
 

@@ -34,9 +34,6 @@ def client(monkeypatch):
         yield it
 
 
-ONE = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
-
-
 def square(shared, number):
     return shared * number**2
 
@@ -194,7 +191,8 @@ def test_text_of_variable_length_is_refused():
 
 @pytest.fixture
 def persisted():
-    with LocalCluster(processes=False, **ONE) as cluster, Client(cluster) as client:
+    one = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(processes=False, **one) as cluster, Client(cluster) as client:
         yield client.persist(da.arange(1600.0, chunks=400).reshape(40, 40).rechunk((10, 10)) + 1)
 
 

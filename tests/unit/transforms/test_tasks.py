@@ -149,23 +149,20 @@ def test_targets_may_lack_dimensions_and_have_their_own(source):
 
 def test_block_info_is_as_in_dask(source):
     store, values = source
-    infos = {"ours": [], "dask": []}
 
-    def noted(where, block, block_info=None, block_id=None):
-        infos[where].append((block_id, block_info[0], block_info[None]))
-        return block
+    def noting(infos):
+        def function(block, block_info=None, block_id=None):
+            infos.append((block_id, block_info[0], block_info[None]))
+            return block
 
-    cm.transform(
-        lambda block, block_info=None, block_id=None: noted("ours", block, block_info, block_id),
-        (store, "a"), (store, "b"), dtype="f4", block=(5, 6, 12),
-    )  # fmt: skip
+        return function
+
+    ours, dasks = [], []
+    cm.transform(noting(ours), (store, "a"), (store, "b"), dtype="f4", block=(5, 6, 12))
     x = da.from_array(values, chunks=(5, 6, 12))
-    da.map_blocks(
-        lambda block, block_info=None, block_id=None: noted("dask", block, block_info, block_id), x, dtype="f4",
-        meta=values[:0],
-    ).compute(scheduler="sync")  # fmt: skip
-    ours, dasks = (sorted(infos[name], key=lambda each: each[0]) for name in ("ours", "dask"))
-    for (of_ours, first, own), (of_dask, theirs, out) in zip(ours, dasks, strict=True):
+    da.map_blocks(noting(dasks), x, dtype="f4", meta=values[:0]).compute(scheduler="sync")
+    pairs = zip(*(sorted(infos, key=lambda each: each[0]) for infos in (ours, dasks)), strict=True)
+    for (of_ours, first, own), (of_dask, theirs, out) in pairs:
         assert of_ours == of_dask
         assert {name: first[name] for name in theirs} == theirs
         assert {name: own[name] for name in out} == out
