@@ -42,8 +42,10 @@ def test_a_dense_or_small_array_is_not():
 
 
 def test_too_many_keys_are_not_held(monkeypatch):
-    monkeypatch.setattr(present_keys, "MOST_KEYS", 1)
-    assert list_present(make().stored) is None
+    for most, found in ((1, None), (2, [3, 4999])):
+        monkeypatch.setattr(present_keys, "MOST_KEYS", most)
+        numbers = list_present(make().stored)
+        assert (numbers if numbers is None else numbers.tolist()) == found
 
 
 def test_indexes_of_shards_say_which_chunks_are_stored(monkeypatch):
