@@ -1,5 +1,6 @@
 """Directories written beside those that they replace."""
 
+import errno
 from unittest.mock import Mock
 
 import pytest
@@ -10,10 +11,12 @@ from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
 
-@pytest.fixture(params=[True, False], ids=["exchanged", "renamed twice"])
+@pytest.fixture(params=["exchanged", "renamed twice", "without flock"])
 def local(request, tmp_path, monkeypatch):
-    if not request.param:
+    if request.param == "renamed twice":
         monkeypatch.setattr(posix_file, "_renamed", lambda *_: False)
+    if request.param == "without flock" and directories.CAN_LOCK:
+        monkeypatch.setattr(directories.fcntl, "flock", Mock(side_effect=OSError(errno.ENOSYS, "no locks")))
     return LocalStore(tmp_path / "store")
 
 

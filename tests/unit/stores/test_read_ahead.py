@@ -43,4 +43,5 @@ def test_as_many_values_are_on_their_way_as_their_mean_size_allows():
     values = store.get_many(taken.append(i) or ByteSpan(f"{i}") for i in range(200))
     assert (next(values), len(taken)) == (value, 16)  # of which nothing is known yet
     assert (next(values), len(taken)) == (value, 65)  # 64 MiB
+    assert [(next(values), len(taken))[1] for _ in range(32)] == [65] * 31 + [97]  # when half of them are read
     values.close()
