@@ -127,7 +127,7 @@ def test_other_stores_have_none(store):
 
 def test_changes_are_joined():
     assert joined_changes([None, None]) is None
-    assert joined_changes([None, Text("a")]).text == "a"
+    assert joined_changes([None, only := Text("a")]) is only
     assert joined_changes([Text("a"), None, Text("b"), Text("c")]).text == "abc"
 
 

@@ -74,7 +74,8 @@ def test_values_need_neither_come_nor_go_whole(store, monkeypatch):
     assert store.get("k", ByteRange(-90)) == bytes(range(160, 250))
 
 
-def test_a_file_cut_while_read_raises(store, monkeypatch):
+@cases("method", ["get", "get_writable"])
+def test_a_file_cut_while_read_raises(store, monkeypatch, method):
     store.set("k", bytes(100))
     fstat = os.fstat
 
@@ -85,7 +86,7 @@ def test_a_file_cut_while_read_raises(store, monkeypatch):
 
     monkeypatch.setattr(os, "fstat", cut)
     with pytest.raises(StoreError, match=r"'k'.*expected 100 bytes from 0, got 60"):
-        store.get("k")
+        getattr(store, method)("k")
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EIO, errno.EMFILE, errno.ESTALE])

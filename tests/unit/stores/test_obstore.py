@@ -347,6 +347,10 @@ def test_the_region_of_a_bucket_is_asked_for(answer, region, monkeypatch):
 
     monkeypatch.setattr(obstore_clients.urllib.request, "urlopen", urlopen)
     assert obstore_clients._region_of("b") == region
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(obstore_clients, "_check_reachable", Mock())
+    assert obstore_clients._new_client(location_of("s3://b/x", {"anon": True}), 0).config["region"] == region
 
 
 def test_profiles_that_cannot_be_read(monkeypatch):
