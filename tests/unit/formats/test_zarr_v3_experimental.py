@@ -61,8 +61,9 @@ def test_keys() -> None:
     assert EXPERIMENTAL.child_name("a", "meta/root/a/", "consolidated/") == "consolidated"
 
 
-def test_filters_that_are_no_list_are_an_attribute() -> None:
-    assert array(attributes={"filters": "mine"}).attributes == {"filters": "mine"}
+def test_filters_that_are_no_list_of_codecs_are_an_attribute() -> None:
+    for filters in ("mine", ["mine"], [{"name": "mine"}]):
+        assert array(attributes={"filters": filters}).attributes == {"filters": filters}
 
 
 SHARDING = "https://purl.org/zarr/spec/storage_transformers/sharding/1.0"
