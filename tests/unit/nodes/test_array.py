@@ -85,7 +85,7 @@ def test_only_keys_that_hold_selected_elements_are_written():
 
 OUTER = [
     ([5, 1], [0, 8], [2]), (ROWS, slice(None, None, 3)), (slice(None, None, -2), [3, 3], 1), (2, ..., [4, 0]),
-    ([-1],),
+    ([-1],), ([1, 0, 2], [8, 0, 3, 1], slice(None, None, 2)),
 ]  # fmt: skip
 
 

@@ -44,6 +44,7 @@ def read(store, path="b"):
         *((mode, mode, (5, 6, 12)) for mode in ("reflect", "nearest", "constant")),
         (3.5, "constant", (10, 17, 12)),
         ("reflect", "reflect", -1),
+        ("none", "reflect", (5, 6, 12)),  # SciPy continues the blocks at the ends itself
     ],
 )
 def test_a_filter_with_halo_is_that_of_the_whole_array(source, boundary, mode, block):
