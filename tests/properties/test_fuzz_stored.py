@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from support.arrays import filled
 from support.mutations import mutate_bytes, mutate_json
-from support.recording import DeletingStore, Died, DyingStore
+from support.recording import DeletingStore, deaths
 from support.small_jobs import journal_keys
 
 import chunkmill as cm
@@ -85,15 +85,7 @@ def interrupted(job, kind):
     filled(VALUES, source, "a", chunks=(4, 4), format="zarr2")
     if job is replace:
         filled(OLD, target, "b", chunks=(4, 4))
-    states = []
-    for n in range(1000):
-        store = copy.copy(target)
-        try:
-            job(source, DyingStore(store, n, error=Died))
-        except Died:
-            states.append(store)
-        else:
-            break
+    states = deaths(lambda: copy.copy(target), lambda dying: job(source, dying))
     return source, [state for state in states if any(journal_keys(state))]
 
 
