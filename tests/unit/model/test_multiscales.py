@@ -73,6 +73,8 @@ def test_ome_zarr_0_6_is_written_whole():
     image = {"coordinateSystems": [{"name": "physical", "axes": axes}], "datasets": datasets}
     about = {"version": "0.6", "multiscales": [image | {"name": "brain", "type": "mean"}], "scene": {"a": 1}}
     assert emit_ome([IMAGE_5], "0.6", {"scene": {"a": 1}, "b": 2}) == {"b": 2, "ome": about}
+    first, _ = emit_ome([IMAGE], "0.6", {})["ome"]["multiscales"][0]["datasets"]
+    assert [step["type"] for step in first["coordinateTransformations"]] == ["scale"]
     for version in ("0.4", "0.5"):
         said = f"OME-Zarr {version} does not support a scene, which places images in coordinate systems"
         with pytest.raises(UnsupportedFeature, match=said):
@@ -212,6 +214,8 @@ def test_a_matrix_of_n5_viewer_is_named():
     attributes = {"pixelResolution": [1, 1, 1], "affineTransform": [[1, 0.3, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]]}
     with pytest.warns(UserWarning, match="'affineTransform'"):
         parse_multiscales(attributes, lambda _: N5_LEVELS)
+    with pytest.warns(UserWarning, match="'affineTransform' of 's1'"):
+        parse_multiscales({"pixelResolution": [1, 1, 1]}, lambda _: N5_LEVELS | {"s1": (3, attributes)})
 
 
 @cases(("attributes", "below", "levels"), [
