@@ -46,13 +46,21 @@ _NOT_APPLIED = 77  # as an exit code
 HARMLESS = {
     ("array/layout.py", "len(_PIPELINES) >= _MAX_PIPELINES"): "a cache holds one more",
     ("array/staleness.py", "array.check_codecs()"): "layouts are built with the first chunk then",
+    ("checks/check.py", "suppress(JobError, DatasetError)"): "the same in either order",
     ("checks/inventory.py", "(end := key.rfind('/', 0, end)) >= 0"): "no key begins with a slash",
     ("checks/verify.py", "differing(a, b)"): "the same in either order",
-    ("checks/check.py", "suppress(JobError, DatasetError)"): "the same in either order",
     ("checks/verify.py", "max_mem = 2 * max_mem + 1  # chunks that exceed the limit are compared nevertheless"): (
         "the limit grows either way"
     ),
     ("checks/verify.py", "prod(keys.chunk_shape) * array.dtype.itemsize <= _MAX_BLOCK_BYTES"): "a size of blocks",
+    ("codecs/cast_value.py", "rounded > known.greatest"): "no number that is beyond is equal to it",
+    (
+        "codecs/cast_value.py",
+        "values.dtype.kind in 'iuf' and (not is_small(values.dtype))",
+    ): "the others are cast the same",
+    ("codecs/cast_value.py", "one = ChunkSpec((1,), spec.dtype, None)"): "of this spec the dtype alone is used",
+    ("codecs/numcodecs.py", "flat = np.ascontiguousarray(chunk).reshape(-1)"): "any negative length is taken so",
+    ("codecs/sharding.py", "np.minimum(offsets, limit)"): "the same in either order",
     ("conversion/actions.py", "_same_sharding(old.sharding, new.sharding)"): "the same in either order",
     ("conversion/coarsen.py", "gcd(a.length, b.length)"): "the same in either order",
     ("dask_arrays/as_dask.py", "raise masked()"): "masked blocks are refused when they are computed, too",
@@ -64,7 +72,6 @@ HARMLESS = {
     ("dask_arrays/hazards.py", "search.found.clear()"): "the same place is told twice",
     ("dask_arrays/hazards.py", "seen.add(key)"): "a task is looked at twice, with the same result",
     ("dask_arrays/regroup.py", "used <= x.dask.layers.keys()"): "all of them, where the two are equal, either way",
-    ("stores/directories.py", "exchange_names(staged, path)"): "the same in either order",
     ("formats/references/parquet.py", "{'offset', 'size'} <= set(names)"): "'path' is among the names, too",
     ("journal/heartbeat.py", "abs(age) < LIVE_SECONDS"): "no age is equal to it",
     ("model/metadata.py", "value > 0"): "an infinity is not 0",
@@ -76,6 +83,9 @@ HARMLESS = {
         "the last part is the same"
     ),
     ("runtime/scheduler.py", "len(self._packed) > _MOST_IN_TASK"): "one task more is packed with others",
+    ("scans/kerchunk.py", "head = file.read(8)"): "one byte more is read",
+    ("stores/directories.py", "exchange_names(staged, path)"): "the same in either order",
+    ("stores/posix_file.py", "IsADirectoryError(error.errno, error.strerror)"): "it is caught, and neither is read",
     ("transforms/blocks.py", "unit.n_chunks <= 2 * multiple"): "where they are equal, both sets are the same",
     ("transforms/blocks.py", "amplification < read * _WORTH"): "no product of fractions is equal to it",
 }
