@@ -61,8 +61,10 @@ HARMLESS = {
     ("codecs/cast_value.py", "one = ChunkSpec((1,), spec.dtype, None)"): "of this spec the dtype alone is used",
     ("codecs/numcodecs.py", "flat = np.ascontiguousarray(chunk).reshape(-1)"): "any negative length is taken so",
     ("codecs/sharding.py", "np.minimum(offsets, limit)"): "the same in either order",
+    ("codecs/pipeline.py", "out is not None"): "the values are copied once more",
     ("conversion/actions.py", "_same_sharding(old.sharding, new.sharding)"): "the same in either order",
     ("conversion/coarsen.py", "gcd(a.length, b.length)"): "the same in either order",
+    ("conversion/target_metadata.py", "len(known) >= _MAX_KNOWN"): "a cache holds one more",
     ("dask_arrays/as_dask.py", "raise masked()"): "masked blocks are refused when they are computed, too",
     ("dask_arrays/blocks.py", "return ()"): "compared with chunks alone, and equal to none of an array with axes",
     ("dask_arrays/blocks.py", "runs[1][0] < runs[0][0]"): "runs next to each other have different lengths",
@@ -71,10 +73,22 @@ HARMLESS = {
     ("dask_arrays/hazards.py", "return len(data)"): "pickle ignores what `write` returns",
     ("dask_arrays/hazards.py", "search.found.clear()"): "the same place is told twice",
     ("dask_arrays/hazards.py", "seen.add(key)"): "a task is looked at twice, with the same result",
+    (
+        "dask_arrays/resumable_write.py",
+        "counts = WriteCounts(*(result.counts.get(each, 0) for each in WriteCounts._fields))",
+    ): "every write counts all of them",
     ("dask_arrays/regroup.py", "used <= x.dask.layers.keys()"): "all of them, where the two are equal, either way",
     ("formats/references/parquet.py", "{'offset', 'size'} <= set(names)"): "'path' is among the names, too",
+    (
+        "formats/references/parquet.py",
+        "numbers = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)",
+    ): "without nulls nothing is copied",
     ("journal/heartbeat.py", "abs(age) < LIVE_SECONDS"): "no age is equal to it",
     ("model/metadata.py", "value > 0"): "an infinity is not 0",
+    (
+        "model/reference_builder.py",
+        'return np.fromstring(text.replace(form[1], " "), dtype=np.int64, sep=" ").reshape(-1, form[2])',
+    ): "any negative length is taken so",
     ("nodes/changes.py", "hasattr(values, 'shape') and (not isinstance(values, (np.ndarray, np.generic)))"): (
         "block by block the values are the same"
     ),
@@ -82,10 +96,13 @@ HARMLESS = {
     ("nodes/reference_sets.py", 'is_named = url in BARE_URLS or ".json" in url.rsplit("/", 1)[-1]'): (
         "the last part is the same"
     ),
+    ("nodes/target.py", "len(self.arrays) > 1"): "of one array, nothing is found again",
+    ("runtime/preflight.py", "_process.fit.add(hash(needs))"): "it is checked again",
     ("runtime/scheduler.py", "len(self._packed) > _MOST_IN_TASK"): "one task more is packed with others",
     ("scans/kerchunk.py", "head = file.read(8)"): "one byte more is read",
     ("stores/directories.py", "exchange_names(staged, path)"): "the same in either order",
     ("stores/posix_file.py", "IsADirectoryError(error.errno, error.strerror)"): "it is caught, and neither is read",
+    ("stores/obstore_clients.py", "_reached.add(token)"): "it is asked again",
     ("transforms/blocks.py", "unit.n_chunks <= 2 * multiple"): "where they are equal, both sets are the same",
     ("transforms/blocks.py", "amplification < read * _WORTH"): "no product of fractions is equal to it",
 }

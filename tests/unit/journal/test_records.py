@@ -61,6 +61,12 @@ def test_records_of_another_run_stay():
     assert [key for *_, key in Records(store, "job/", "").names()] == ["job/0/7-r2"]
 
 
+def test_long_records_are_compressed():
+    record = Record({"n_keys": 9999}, {f"a/c/{n}": n for n in range(9999)}, 7, elsewhere=True)
+    assert len(record.pack()) < 60_000
+    assert Record.unpack(record.pack()) == record
+
+
 @pytest.mark.parametrize("value", [
     pytest.param(zlib.compress(bytes(1 << 25)), id="too long"),
     pytest.param(zlib.compress(b"{}" * 9999)[:-9], id="truncated"),

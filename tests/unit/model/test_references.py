@@ -48,7 +48,9 @@ def built(entries):
             builder.add_data(key, value)
         else:
             builder.add(key, *value)
-    return builder.build()
+    references = builder.build()
+    assert len(builder.build()) == 0  # it is empty afterwards
+    return references
 
 
 @cases("few", [1, 100])

@@ -109,6 +109,12 @@ def test_chunks(chunks, expected):
     assert make(MemoryStore(), chunks=chunks).chunks == expected
 
 
+def test_chunks_of_an_axis_without_elements():
+    assert make(MemoryStore(), shape=(0, 5), chunks=(0, 2)).chunks == (1, 2)
+    with pytest.raises(RegionError, match="chunk length -2 for an axis of 0 elements"):
+        make(MemoryStore(), shape=(0, 5), chunks=(-2, 2))
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 # from_store, to_store, store
 

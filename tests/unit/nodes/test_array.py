@@ -23,7 +23,7 @@ ROWS = np.array([True, False, True, True, False, False, True])
 INDEXES = [  # of what the property below does not draw
     np.s_[::2], np.s_[[5, 1, 1]], np.s_[..., [4, 0]], np.s_[[[1], [2]], [3, 4]], np.s_[[0], ..., [1]], np.s_[ROWS],
     np.s_[ROWS, 2], np.s_[ROWS, ::2, -1], np.s_[MASK], np.s_[MASK[:, :, 0], 1:3], np.s_[[], :], np.s_[5:2, ::2],
-    np.s_[np.uint8(3), [1]],
+    np.s_[np.uint8(3), [1]], np.s_[1:3, [4, 0], [1, 2]],
 ]  # fmt: skip
 
 

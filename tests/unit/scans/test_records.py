@@ -59,7 +59,9 @@ def test_a_plan_tells_the_order_of_the_files(tmp_path):
     urls = urls_of(tmp_path, 2, 2)
     for listed, order in ((urls, "names"), ([[urls[0]], [urls[1]]], "the lists")):
         plan = cm.plan_scan(listed, tmp_path / "all.json", **OPTIONS | {"concat_dim": ["time", "x"]})
-        assert f"along time, x, in the order of {order} on record 0" in " ".join(str(plan).split())
+        shown = " ".join(str(plan).split())
+        assert f"from {urls[0]} … {urls[-1]} to " in shown
+        assert f"along time, x, in the order of {order} on record 0" in shown
 
 
 def test_what_else_is_in_the_folder_of_records_stays(tmp_path):
