@@ -93,9 +93,10 @@ def test_what_is_named_may_be_a_file_and_hold_what_cannot_be_read(tmp_path, monk
     for place in (tmp_path, tmp_path / "b.yaml"):
         monkeypatch.setenv("DASK_CONFIG", str(place))
         assert read_settings.__wrapped__()["fsync"] is True
-    (tmp_path / "b.yaml").write_text("chunkmill: [")
-    with pytest.raises(ValueError, match=r"b\.yaml' is malformed: "):
-        read_settings.__wrapped__()
+    for text, reason in (("chunkmill: [", ""), ("- 1", "it is not a mapping")):
+        (tmp_path / "b.yaml").write_text(text)
+        with pytest.raises(ValueError, match=rf"b\.yaml' is malformed: {reason}"):
+            read_settings.__wrapped__()
 
 
 def test_a_file_that_is_no_mapping_is_refused(tmp_path):

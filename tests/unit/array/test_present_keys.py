@@ -42,6 +42,8 @@ def test_a_dense_or_small_array_is_not():
 
 
 def test_too_many_keys_are_not_held(monkeypatch):
+    vast = ChunkGrid.regular((1 << 32, 1 << 32), (1, 1))
+    assert touch(np.array([0]), ChunkGrid.regular(vast.shape, vast.shape), vast) is None
     for most, found in ((1, None), (2, [3, 4999])):
         monkeypatch.setattr(present_keys, "MOST_KEYS", most)
         numbers = list_present(make().stored)

@@ -1,6 +1,7 @@
 """Options for each array, and the metadata that come of them: chunks, shards, names, keys, regions; what is lost."""
 
 import pickle
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -14,7 +15,7 @@ from chunkmill.array.chunk_io import read_chunk
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.options import by_array, chosen, chosen_paths, grids_of
 from chunkmill.conversion.region_option import cropping
-from chunkmill.conversion.target_metadata import describe_target
+from chunkmill.conversion.target_metadata import check_losses, describe_target
 from chunkmill.errors import AlignmentError, RegionError, StoreError, UnsupportedFeature
 from chunkmill.formats.registry import get_format
 from chunkmill.model.metadata import inner_grid, inner_layout
@@ -539,3 +540,25 @@ def test_groups_are_cropped_by_dimension_and_rechunked():
     existing = cm.create_array(place := MemoryStore(), shape=(8, 4, 8), dtype="i4", chunks=(8, 2, 2))
     cm.rechunk((source, "t2m"), existing, chunks=None, region=region)
     np.testing.assert_array_equal(cm.open_array(place)[...], group["t2m"][3:11, 2:])
+
+
+@cases(
+    ("change", "lost"),
+    [
+        ({"dtype": np.dtype("i2")}, r"dtype int32 and shape \(8, 6\)"), ({"fill_value": np.int32(7)}, r"fill value .*0"),
+        ({"dimension_names": ("y", None)}, r"dimension names \('y', 'x'\)"), ({"attributes": {"b": 2}}, r"attributes \['a'\]"),
+    ],
+)  # fmt: skip
+def test_what_documents_do_not_say_is_lost(change, lost):
+    wanted = array_of(dimension_names=("y", "x"), attributes={"a": 1}).metadata
+    check_losses(wanted, wanted, get_format("zarr3"), "a")
+    with pytest.raises(UnsupportedFeature, match=lost):
+        check_losses(wanted, replace(wanted, **change), get_format("zarr3"), "a")
+
+
+def test_a_node_that_has_the_name_of_a_document_is_refused():
+    store = MemoryStore()
+    cm.create_group(store, format="zarr2")
+    cm.create_array(store, "zarr.json", shape=(2,), dtype="i4", format="zarr2")
+    with pytest.raises(UnsupportedFeature, match=r"zarr3 does not support a node at 'zarr\.json'"):
+        cm.convert(store, MemoryStore(), format="zarr3")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support import hostile
 from support.cases import cases
-from support.recording import RecordingStore, contents, copy_keys
+from support.recording import FailingStore, RecordingStore, contents, copy_keys
 
 import chunkmill as cm
 from chunkmill.errors import MetadataError, NodeExists, NodeNotFound, UnsupportedFeature
@@ -453,3 +453,8 @@ def test_a_folder_of_parquet_references_opens_by_its_url(tmp_path):
     cm.create_array(source, shape=4, dtype="i4", format="zarr2")[...] = 7
     cm.to_references(source, folder, format="parquet")
     assert cm.open_array(folder)[...].tolist() == [7] * 4
+
+
+def test_a_store_that_cannot_be_listed_is_said_to_have_nothing_of_a_known_format():
+    with pytest.raises(NodeNotFound, match="nothing of a known format answers there"):
+        cm.open(FailingStore(MemoryStore(), 1, ("list_dir",)))

@@ -118,6 +118,8 @@ def test_a_window_that_is_given_is_kept_also_where_a_target_is_replaced(source, 
     cm.pyramid(VALUES[0], tmp_path / "one", channels=True)
     omero = cm.open_group(tmp_path / "one").attributes["ome"]["omero"]
     assert (omero["channels"][0]["label"], omero["rdefs"]) == ("0", {"model": "greyscale"})
+    with pytest.raises(ValueError, match="channels= describes a new image: give a target"):
+        cm.pyramid(tmp_path / "one", channels=True)
 
 
 @cases(

@@ -281,3 +281,10 @@ def test_each_write_is_in_a_zip_file_at_once(tmp_path):
         with ZipFile(tmp_path / "x.zip") as file:
             assert json.loads(file.read("v/zarr.json"))["shape"][0] == read(store).sizes["time"]
             assert json.loads(file.read("zarr.json"))["attributes"] == given.attrs
+
+
+def test_variables_that_differ_in_length_are_not_appended_to():
+    store, two = MemoryStore(), xr.Dataset({"a": ("t", [1, 2]), "b": ("t", [3, 4])})
+    write_dataset(two, store)
+    cm.open_array(store, "a", mode="r+").resize(3)
+    refused(r"lengths of 't' differ in the store: .*'a': 3", two, store, append_dim="t")
