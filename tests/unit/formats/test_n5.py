@@ -306,3 +306,10 @@ def test_no_consolidated_metadata() -> None:
     assert N5().parse_consolidated("", b"{}") is None
     with pytest.raises(UnsupportedFeature, match="consolidated metadata"):
         N5().emit_consolidated("", {})
+
+
+def test_chunks_have_two_gibibytes_at_most() -> None:
+    largest = dataset(dataType="uint16", dimensions=[4, 8, 1 << 28], blockSize=[4, 1, 1 << 28])
+    assert parse(emitted(largest)) == largest
+    with pytest.raises(UnsupportedFeature, match="chunks of 4294967296 bytes"):
+        emitted(replace(largest, dtype=np.dtype("u4")))

@@ -96,6 +96,7 @@ def test_numbers_and_nouns_agree():
     text = str(plan.explain())
     assert "1 store key" in text
     assert not any(wrong in text for wrong in ("1 store keys", " 1 times", "1 arrays"))
+    assert "why" not in text  # of one array the strategy says it
 
 
 def make_plan():

@@ -37,6 +37,8 @@ def test_time_and_channels_stay():
 def test_isotropic():
     levels = plan_levels((64, 512, 512), "isotropic", 5, chunk_shape=(64,) * 3, spacing=(4.0, 1.0, 1.0))
     assert [level.factors for level in levels] == [(1, 1, 1), (1, 2, 2), (1, 2, 2), (2, 2, 2), (2, 2, 2)]
+    levels = plan_levels((2, 64, 64), "isotropic", 2, chunk_shape=(8,) * 3, spacing=(1.0, 4.0, 4.0))
+    assert levels[1].factors == (2, 1, 1)
     options = {"spacing": (1.0, 0.1, 4.0, 4.0), "names": tuple("czyx")}  # neither channels nor what has one element
     assert plan_levels((3, 1, 64, 64), "isotropic", 2, chunk_shape=(8,) * 4, **options)[1].factors == (1, 1, 2, 2)
 
