@@ -65,6 +65,7 @@ HARMLESS = {
     ("conversion/actions.py", "_same_sharding(old.sharding, new.sharding)"): "the same in either order",
     ("conversion/coarsen.py", "gcd(a.length, b.length)"): "the same in either order",
     ("conversion/target_metadata.py", "len(known) >= _MAX_KNOWN"): "a cache holds one more",
+    ("conversion/target_metadata.py", "'vlen-bytes' in serializers"): "formats of objects hold their fill values",
     ("dask_arrays/as_dask.py", "raise masked()"): "masked blocks are refused when they are computed, too",
     ("dask_arrays/blocks.py", "return ()"): "compared with chunks alone, and equal to none of an array with axes",
     ("dask_arrays/blocks.py", "runs[1][0] < runs[0][0]"): "runs next to each other have different lengths",
@@ -83,6 +84,9 @@ HARMLESS = {
         "formats/references/parquet.py",
         "numbers = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)",
     ): "without nulls nothing is copied",
+    ("jobs/sources.py", "not is_there and each.store.uncached is not each.store"): (
+        "consolidated metadata know the groups that were opened by them"
+    ),
     ("journal/heartbeat.py", "abs(age) < LIVE_SECONDS"): "no age is equal to it",
     ("model/metadata.py", "value > 0"): "an infinity is not 0",
     (

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import fields, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import dask.array as da
 import numpy as np
@@ -239,3 +239,11 @@ def test_a_heartbeat_of_a_stranger_may_say_anything(store, said):
     (job,) = cm.jobs(store)
     assert (job.state, job.client) == ("running", "process 1 on an unknown machine")
     assert "process 1" in str(job)
+
+
+def test_the_last_heartbeat_of_two_is_told(store):
+    store.set(f"{journal_prefix('a')}{PLAN}", json.dumps({"kind": "convert", "job": "j", "run": "1"}).encode())
+    for n, stage in enumerate(("read", "write")):
+        beat = {"seen": (datetime.now(UTC) - timedelta(seconds=2 - n)).isoformat(), "pid": n, "stage": stage}
+        store.set(f"{journal_prefix('a')}running-1-{n}", json.dumps(beat).encode())
+    assert cm.jobs(store)[0].stage == "write"

@@ -117,3 +117,15 @@ def test_attributes_that_no_reader_could_send_are_not_written(tmp_path, node_for
         with pytest.raises(cm.errors.MetadataError, match="100 deep"):
             cm.create_array(tmp_path / "a", shape=2, dtype="f4", attributes={"deep": value}, format=node_format)
     assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("fmt", ["zarr2", "zarr3", "n5"])
+def test_a_document_that_says_the_same_already_stays_as_others_spelt_it(fmt):
+    store, keys = MemoryStore(), {"zarr2": ".zattrs", "zarr3": "zarr.json", "n5": "attributes.json"}
+    group = cm.create_group(store, format=fmt, attributes={"a": 1})
+    spelt = json.dumps(json.loads(store.get(keys[fmt])), indent=7).encode()
+    store.set(keys[fmt], spelt)
+    group.update_attributes({"a": 1})
+    assert store.get(keys[fmt]) == spelt
+    group.update_attributes({"a": 2})
+    assert cm.open(store).attributes["a"] == 2
