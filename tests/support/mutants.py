@@ -16,6 +16,7 @@ import ast
 import gc
 import importlib
 import json
+import linecache
 import os
 import pkgutil
 import random
@@ -110,7 +111,7 @@ HARMLESS = {
     ("transforms/blocks.py", "unit.n_chunks <= 2 * multiple"): "where they are equal, both sets are the same",
     ("transforms/blocks.py", "amplification < read * _WORTH"): "no product of fractions is equal to it",
 }
-"""Why a survivor changes nothing, by module and text; of a constant that of its line."""
+"""Why a survivor changes nothing, by module and text, of a constant that of its line."""
 
 _OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
@@ -130,6 +131,13 @@ class Mutant(NamedTuple):
     def texts(self) -> tuple[str, str]:
         """Return what is changed, and what it becomes."""
         return ast.unparse(self.node), ast.unparse(self.changed)
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Return its module, and what is changed as `HARMLESS` names it."""
+        is_line = self.kind in {"constant", "boolean"}  # which tell nothing alone
+        text = linecache.getline(str(self.path), self.node.lineno).strip() if is_line else self.texts[0]
+        return self.path.relative_to(PACKAGE).as_posix(), text
 
     def source(self) -> str:
         """Return the module, changed, each line where it was."""
@@ -327,6 +335,9 @@ def main() -> None:
     parser.add_argument("--number", type=int, default=5)
     parser.add_argument("--room", default="", help="a folder of src/chunkmill; by default any")
     options = parser.parse_args()
+    mutants = [mutant for path in sorted((PACKAGE / options.room).rglob("*.py")) for mutant in mutants_of(path)]
+    if not options.room and (gone := HARMLESS.keys() - {mutant.place for mutant in mutants}):
+        sys.exit(f"HARMLESS names what is not in the package: {gone}")
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         environment = os.environ | {"MUTANTS": folder, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), *sys.path])}
@@ -337,19 +348,14 @@ def main() -> None:
         tests.coverage.load()
         for name in ["distributed", "zarr", *(m.name for m in pkgutil.walk_packages([str(PACKAGE)], "chunkmill."))]:
             importlib.import_module(name)  # once for all children
-        paths = sorted(PACKAGE.rglob(f"{options.room or '*'}/**/*.py"))
-        mutants = [mutant for path in paths for mutant in mutants_of(path)]
         for mutant in random.Random(options.seed).sample(mutants, options.number):
             verdict = run(mutant, tests.entering(mutant), folder)
-            module = mutant.path.relative_to(PACKAGE).as_posix()
             before, after = mutant.texts
-            line = mutant.path.read_text().splitlines()[mutant.node.lineno - 1].strip()
-            known = HARMLESS.get((module, line if mutant.kind == "constant" else before), "")
-            reason = known if verdict == "survived" else ""
+            reason = HARMLESS.get(mutant.place, "") if verdict == "survived" else ""
             verdict = "harmless" if reason else verdict
             counts[verdict] += 1
             if verdict != "killed":
-                where = f"{module}:{mutant.node.lineno} ({mutant.kind})"
+                where = f"{mutant.place[0]}:{mutant.node.lineno} ({mutant.kind})"
                 print(f"{verdict:11} {where}: {before!r} -> {after!r}", reason, flush=True)
         print(", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items())))
 

@@ -85,6 +85,10 @@ def slow_down():
     LocalStore.set = lambda store, key, value: (time.sleep(0.05), fast(store, key, value))[1]
 
 
+def n_running(dask_worker):
+    return len(dask_worker.state.all_running_tasks)
+
+
 def test_ctrl_c_on_a_cluster(source, target, tmp_path):
     """The command line stops with its exit code; what is there is whole; the same command goes on and ends right."""
     _, values = source
@@ -103,8 +107,7 @@ def test_ctrl_c_on_a_cluster(source, target, tmp_path):
         assert errors.strip().splitlines()[-1] == "interrupted; run the command again to resume an unfinished job"
         assert "Traceback" not in errors
         assert not printed
-        of_worker = lambda dask_worker: len(dask_worker.state.all_running_tasks)  # noqa: E731
-        wait_for(lambda: not any(client.run(of_worker).values()))  # what was begun is done
+        wait_for(lambda: not any(client.run(n_running).values()))  # what was begun is done
         assert [job.job.partition(" ")[0] for job in unfinished_jobs(target)] == ["rechunk"]
         assert not target.sweep(remove=False)
         with pytest.raises(NodeNotFound):

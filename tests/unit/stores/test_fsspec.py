@@ -13,15 +13,18 @@ from unittest.mock import Mock, call
 
 import dask
 import fsspec
+import numpy as np
 import pytest
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.spec import AbstractFileSystem
+from support.arrays import filled
 from support.file_servers import ftp_server, sftp_server, webdav_server  # noqa: F401
 from support.scripts import run_script
 from support.servers import WARNINGS, http_server, s3_server, serve_files, serve_flaky  # noqa: F401
 
-from chunkmill.errors import StoreError
+import chunkmill as cm
+from chunkmill.errors import ChunkmillError, StoreError
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.fsspec import FsspecStore, open_filesystem, service_of
 from chunkmill.stores.local import LocalStore
@@ -171,6 +174,11 @@ def test_filesystem_that_fails_to_open():
     for write in (store.set, partial(store.set_if, version=None), lambda key, _: store.delete_prefix(key)):
         with pytest.raises(StoreError, match=r"cannot write through 'simplecache'.*write to memory://x"):
             write("k", b"1")
+    whole = filled(np.arange(6).reshape(3, 2), "memory://cached", chunks=(3, 2))
+    cached = cm.open_array("simplecache::memory://cached", mode="r+")
+    with pytest.raises(ChunkmillError, match=r"cannot write through 'simplecache'.*write to memory://"):
+        cached[:2] = -1
+    assert whole[...].tolist() == [[0, 1], [2, 3], [4, 5]]
 
 
 # --- filesystems that were made by hand
