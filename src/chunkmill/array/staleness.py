@@ -214,8 +214,6 @@ def _is_longer(own: ChunkGrid, stored: ChunkGrid) -> bool:
 
 def _has_same_chunks(own: ChunkGrid, stored: ChunkGrid) -> bool:
     """Return whether the chunks of `own` are chunks of the same declared extent in `stored`, which may be longer."""
-    if own.ndim != stored.ndim:
-        return False
     for a, b in zip(own.axes, stored.axes, strict=True):
         if type(a) is type(b) and replace(a, size=0) == replace(b, size=0):
             continue

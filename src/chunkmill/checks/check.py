@@ -173,7 +173,7 @@ def _inner_problems(array: StoredArray, coords: ChunkCoords) -> Iterator[Problem
 
 
 def _kind(layout: ChunkLayout, error: ChunkError, data: bytes | None) -> str:
-    if error.step in {"get", "set"}:
+    if error.step == "get":
         return "failed"
     if data is not None:
         size = layout.codecs.encoded_size(layout.spec(error.coords))

@@ -1,5 +1,6 @@
 """Dask graphs of arrays that were replaced since the graph was built: one clear error, no garbage (P14)."""
 
+import json
 import pickle
 from functools import partial
 from itertools import product
@@ -18,7 +19,7 @@ from chunkmill.array.chunk_io import write_region
 from chunkmill.array.scattered import read_outer, read_points
 from chunkmill.array.selection import full_region
 from chunkmill.array.staleness import written_to
-from chunkmill.errors import StoreError
+from chunkmill.errors import MetadataError, StoreError
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store
@@ -60,6 +61,36 @@ def test_what_absent_or_encoded_chunks_mean_and_nodes_that_are_no_arrays(store):
     x = create(store, overwrite=True).to_dask()
     cm.create_group(store, "a", overwrite=True)
     with pytest.raises(StoreError, match="another node has taken its path"):
+        x.compute(scheduler="sync")
+    store.set("a/zarr.json", b"{")
+    with pytest.raises(MetadataError, match="'a/zarr.json'"):
+        x.compute(scheduler="sync")
+
+
+def test_an_array_that_is_only_read(store):
+    """It cannot be told what this one would read as when it is written."""
+    url = "https://purl.org/zarr/spec/protocol/core/3.0"
+    root = {"zarr_format": url, "metadata_encoding": url, "metadata_key_suffix": ".json", "extensions": []}
+    grid = {"type": "regular", "chunk_shape": [2], "separator": "/"}
+    array = {"shape": [4], "data_type": "<i2", "chunk_grid": grid, "chunk_memory_layout": "C", "fill_value": 0}
+    store.set("zarr.json", json.dumps(root).encode())
+    store.set("meta/root.array.json", json.dumps(array | {"extensions": [], "attributes": {}}).encode())
+    x = cm.open_array(store).to_dask()
+    store.set("meta/root.array.json", store.get("meta/root.array.json").replace(b"i2", b"i4"))
+    with pytest.raises(StoreError, match="data type int16, now int32"):
+        x.compute(scheduler="sync")
+
+
+def test_of_consolidated_metadata_what_was_deleted_since():
+    store = MemoryStore()
+    create(store, format="zarr2")
+    cm.consolidate(store)
+    store.delete("a/.zarray")
+    x = cm.open_array(store, "a").to_dask()
+    store.delete("a/0.0")
+    assert not x[:, 0].compute(scheduler="sync").any()  # other writers store consolidated metadata alone
+    store.delete_prefix("a/")
+    with pytest.raises(StoreError, match="it has been deleted"):
         x.compute(scheduler="sync")
 
 

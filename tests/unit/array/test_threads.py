@@ -4,6 +4,7 @@ import gc
 import os
 import pickle
 import signal
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +38,12 @@ def test_results_come_in_order():
 def test_the_first_error_is_raised():
     with pytest.raises(ZeroDivisionError):
         in_threads(lambda part: 1 // part.start, cut_evenly(10, 10), 2)
+
+
+def test_a_child_of_a_process_that_has_not_loaded_the_scheduler_of_dask(monkeypatch):
+    monkeypatch.delitem(sys.modules, "dask.threaded", raising=False)
+    threads._forget_dask_pools()
+    assert "dask.threaded" not in sys.modules
 
 
 def test_threads_of_others_get_no_more(monkeypatch):

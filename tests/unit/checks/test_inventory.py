@@ -28,6 +28,15 @@ def test_jobs_are_told_by_whether_they_run(store):
     assert "run it again" in problem.reason
 
 
+def test_documents_that_some_writers_store_in_consolidated_metadata_alone(store):
+    make(store, "a", "zarr2")
+    cm.consolidate(store)
+    store.delete("a/.zarray")
+    assert [each.key for each in cm.check(store).problems] == ["a/.zarray"]
+    store.delete(".zgroup")
+    assert cm.check(store).ok
+
+
 @pytest.mark.parametrize("fmt", ["zarr2", "zarr3"])
 def test_nodes_that_no_group_leads_to(store, fmt):
     make(store, "A/1/0", fmt)
@@ -46,3 +55,7 @@ def test_nodes_that_no_group_leads_to(store, fmt):
     assert "'A/1/0', below folders without a group document" in str(report)
     assert report.to_dict()["undocumented"] == ["A/1/0"]
     np.testing.assert_array_equal(cm.open_array(store, "A/1/0")[...], 7)
+    (document,) = (key for key in store.list_prefix("A/") if key.endswith(("zarr.json", ".zarray")))
+    store.set(document, b"{")
+    (problem,) = take_inventory(store).problems  # its chunks are nobody's, but no orphans
+    assert (problem.kind, problem.key) == ("metadata", document)

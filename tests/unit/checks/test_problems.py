@@ -152,6 +152,18 @@ class TestChunks:
         assert [(p.kind, p.key) for p in report.problems] == [("failed", "g/a/c/1/1"), ("failed", "g/a/c/2/2")]
         assert "injected failure" in report.problems[0].reason
 
+    def test_what_the_store_cannot_deliver_of_a_damaged_shard(self, store):
+        key = filled(store, "sharded").write_layout.locator.key((1, 1))
+        store.set(key, b"\xff" * 20 + store.get(key)[20:])
+
+        class Failing(FailingStore):
+            def _before(self, method, key, byte_range=None):
+                if byte_range is not None and byte_range.start == 0:
+                    super()._before(method, key, byte_range)
+
+        found = [(p.kind, p.key) for p in cm.check(Failing(store, 1)).problems]
+        assert ("failed", key) in found, found
+
 
 class TestKeys:
     @cases("layout", LAYOUTS)

@@ -86,6 +86,8 @@ class TestDocuments:
         transform = copy.attributes["transform"]
         copy.update_attributes({"transform": {**transform, "translate": [9.0, 9.0]}})
         assert [each.kind for each in cm.verify(a, b, progress=False).differences] == ["attributes"]
+        cm.open_array(a, "s1", mode="r+").update_attributes({"offset": "far"})  # describes no place
+        assert "attribute 'transform' differs" in str(cm.verify(a, b, progress=False))
 
     def test_two_groups_without_arrays_are_not_equal(self):
         """An empty copy must not pass for a whole one: no value was compared."""

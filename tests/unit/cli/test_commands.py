@@ -82,6 +82,9 @@ def test_levels_of_an_image_are_described(tmp_path):
     assert re.search(r"levels +0 \S+ 4, 8, 8\S+: c 1, z 4 nanometer, y 2 nanometer, x 2 nanometer\n", shown), shown
     level = run_json("info", tmp_path / "out")["levels"][1]
     assert (level["shape"], level["scale"], level["axes"]) == ([2, 4, 4, 4], [1, 4, 4, 4], ["c", "z", "y", "x"])
+    assert "consolidated metadata: got 'none'" in run(*made, "--dry-run", "--consolidated", code=3).stderr
+    cm.open_group(tmp_path / "out", mode="r+").update_attributes({"ome": {"version": "0.5", "multiscales": 1}})
+    assert "levels" not in run_json("info", tmp_path / "out")
 
 
 @cases("command", ["info", "ls", "verify", "convert"])

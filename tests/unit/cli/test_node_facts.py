@@ -53,6 +53,10 @@ def test_what_is_stored_of_an_array(group):
     facts = stored(large.stored)
     assert (facts["missing_store_keys"], facts["missing_chunks"]) == (10**6 - 2, 10**9 - 3)
     assert len(store.keys("get")) == 2  # an index of each shard that is there
+    inner = {"chunk_shape": [2], "codecs": ["bytes"], "index_codecs": ["bytes"]}
+    codecs = [{"name": "sharding_indexed", "configuration": inner}, "gzip"]
+    whole = cm.create_array(MemoryStore(), shape=(8,), dtype="i4", chunks=(4,), codecs=codecs)
+    assert (stored(whole.stored)["missing_store_keys"], stored(whole.stored)["missing_chunks"]) == (2, None)
     empty = cm.create_array(MemoryStore(), shape=(5,), dtype="f8", chunks=(2,))
     assert stored(empty.stored) == {"missing_chunks": 3, "stored_bytes": 0, "compression_ratio": None}
 
