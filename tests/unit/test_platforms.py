@@ -4,6 +4,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -83,3 +84,5 @@ def test_without_proc_and_the_functions_of_linux(tmp_path, monkeypatch):
     assert synced.called
     monkeypatch.setattr(posix_file, "_BOOT_ID", str(tmp_path / "none"))
     assert posix_file.origin.__wrapped__() == (socket.gethostname(), "", "")
+    monkeypatch.setattr(posix_file, "os", SimpleNamespace(name="nt"))
+    assert posix_file.sync_file_system(str(tmp_path)) is posix_file.sync_directory(str(tmp_path)) is None

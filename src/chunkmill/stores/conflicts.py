@@ -209,8 +209,7 @@ def _fault(store: Any, key: str) -> str | None:
     """Return what is wrong with the conditions of a service; ``None`` where they hold."""
     try:
         try:
-            if not store.set_by_condition(key, b"1", None) and store.get_versioned(key)[1] is None:
-                return "refuses to create a key that is absent"
+            store.set_by_condition(key, b"1", None)
         except StoreError as error:
             if not is_unsupported(error):
                 raise
@@ -220,7 +219,7 @@ def _fault(store: Any, key: str) -> str | None:
         _, version = store.get_versioned(key)
         # after a lost response the client asks again, and is refused because of its own write
         if not store.set_by_condition(key, b"3", version) and store.get(key) != b"3":
-            return "refuses to replace a value of the version (ETag) that it has just given, as some proxies do"
+            return "refuses writes whose condition holds, as proxies that change versions (ETags) do"
         return _IGNORED if store.set_by_condition(key, b"4", version) else None
     finally:
         with contextlib.suppress(StoreError):  # credentials that may write, and not delete

@@ -335,12 +335,8 @@ class Service:
         """Call a method of the filesystem."""
         try:
             return getattr(self.fs, name)(*args, **kwargs)
-        except ftplib.error_perm as error:
-            if str(error).startswith("550"):
-                raise FileNotFoundError(*args[:1]) from error
-            raise
-        except KeyError as error:
-            if self.is_archive:  # `zipfile`'s own, from fsspec before 2026.6
+        except (ftplib.error_perm, KeyError) as error:  # `zipfile`'s own, from fsspec before 2026.6
+            if self.is_archive if isinstance(error, KeyError) else str(error).startswith("550"):
                 raise FileNotFoundError(*args[:1]) from error
             raise
 

@@ -142,10 +142,9 @@ class IcechunkStore(ZarrPythonStore):
     def declare(self, documents: Mapping[str, bytes], key: str) -> None:
         """Give the session the documents of an array whose chunks are written next; readers find what was there."""
         shared = self._shared
-        if shared.is_fork:
-            return
         if not shared.is_open:
-            raise StoreError(url=self.url, key=next(iter(documents), ""), reason=_LATER)
+            reason = _OUTSIDE if shared.is_fork else _LATER
+            raise StoreError(url=self.url, key=next(iter(documents), ""), reason=reason)
         for each in (*documents, key):
             self._check_zarr(each)
         for document, value in documents.items():

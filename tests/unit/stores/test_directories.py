@@ -1,9 +1,11 @@
 """Directories written beside those that they replace."""
 
 import errno
+import os
 from unittest.mock import Mock
 
 import pytest
+from support.systems import NEEDS_FLOCK
 
 from chunkmill.errors import StoreError
 from chunkmill.stores import directories, posix_file
@@ -69,6 +71,16 @@ def test_a_death_between_moving_out_and_exchanging(tmp_path, monkeypatch):
     store.replace_prefix("", ".job/new/", "mark")
     assert sorted(store.list_prefix("")) == ["0", "mark"]
     assert [entry.name for entry in tmp_path.iterdir()] == ["store"]
+
+
+@NEEDS_FLOCK
+def test_a_lock_that_is_interrupted_is_not_held(tmp_path, monkeypatch):
+    monkeypatch.setattr(directories.fcntl, "flock", Mock(side_effect=KeyboardInterrupt))
+    close = Mock(wraps=os.close)
+    monkeypatch.setattr(os, "close", close)
+    with pytest.raises(KeyboardInterrupt), directories.locked(str(tmp_path)):
+        pass
+    assert close.call_count == 1
 
 
 def test_what_cannot_be_renamed(tmp_path):

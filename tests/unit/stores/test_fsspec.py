@@ -355,6 +355,30 @@ def test_folders_that_another_process_makes_at_the_same_time(monkeypatch):
         store.set("other/k", b"1")
 
 
+@cases(
+    ("protocol", "error", "raised"),
+    [
+        ("ftp", ftplib.error_perm("550 No such file"), FileNotFoundError),
+        ("ftp", ftplib.error_perm("530 Not logged in"), ftplib.error_perm),
+        ("zip", KeyError("k"), FileNotFoundError),  # of fsspec before 2026.6
+        ("memory", KeyError("550"), KeyError),
+    ],
+)
+def test_which_errors_say_that_a_key_is_absent(protocol, error, raised):
+    fs = Mock(protocol=protocol, async_impl=False)
+    fs.cat_file.side_effect = error
+    with pytest.raises(raised):
+        service_of(fs, "root").fetch("k")
+
+
+def test_a_refusal_says_that_it_may_mean_an_absent_key():
+    class Refusing(MemoryFileSystem):
+        cat_file = Mock(side_effect=PermissionError("Forbidden"))
+
+    with pytest.raises(StoreError, match=r"'k'.*Forbidden; servers answer so for absent keys too"):
+        FsspecStore("s3://b/x", {}, Refusing).get("k")
+
+
 def test_nothing_that_a_filesystem_remembers_is_believed():
     """Sizes and listings of its own cache are those from before others wrote; what has no size is fetched."""
     fs = Mock(protocol=("x", "y"), async_impl=False)

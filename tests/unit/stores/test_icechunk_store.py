@@ -2,12 +2,13 @@
 
 import pickle
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
 from chunkmill.errors import StoreError
 from chunkmill.stores.base import ByteRange, ByteSpan
-from chunkmill.stores.icechunk_session import FORK, Place
+from chunkmill.stores.icechunk_session import FORK, Place, commit
 from chunkmill.stores.icechunk_store import IcechunkStore
 
 icechunk = pytest.importorskip("icechunk")
@@ -93,6 +94,10 @@ def test_declared_documents_are_hidden_until_they_are_set(store):
         assert store.set_if("b/zarr.json", array(4), None)
         assert store.get("b/zarr.json") == array(4)
         store.set("a/zarr.json", array(12))
+        store.declare({"e/f/zarr.json": array(2)}, "e/f/c/0")
+        store.set("e/f/c/0", b"56")
+        assert [*store.list_prefix("e/")] == ["e/f/c/0"]
+        store.set("e/f/zarr.json", array(2))
     assert [*store.list_prefix("b/")] == ["b/zarr.json", "b/c/1"]
     assert store.get("a/c/5") == b"34"
 
@@ -116,7 +121,7 @@ def test_copies_of_a_transaction_share_it(store):
     assert copy.get("a/c/0") == b"12"
     later = pickle.loads(pickle.dumps(store))
     assert ({later}, later.get("a/c/1")) == ({store}, b"34")
-    assert later != IcechunkStore(Place("elsewhere|icechunk:"))
+    assert later not in (IcechunkStore(Place("elsewhere|icechunk:")), "here|icechunk:")
     with pytest.raises(StoreError, match="cannot be part of a commit that is made now"):
         later.declare({"b/zarr.json": array(4)}, "b/c/0")
 
@@ -129,13 +134,14 @@ def test_tasks_write_to_forks(store, monkeypatch):
             other = pickle.loads(pickle.dumps(store))
         changes = []
         for chunk in (1, 2):
-            with other.changes_taken() as taken:
+            with other.changes_taken() as taken, other.transaction("part of it"):
                 other.set(f"a/c/{chunk}", b"%d%d" % (chunk, chunk))
                 assert other.get(f"a/c/{chunk}") is not None
                 assert other.get("a/c/0") == b"00"
                 changes.append(taken())
-        with pytest.raises(StoreError, match="to which nothing returns what is written"):
-            other.set("a/c/3", b"33")
+        for write in (lambda: other.set("a/c/3", b"33"), lambda: other.declare({"a/zarr.json": array(4)}, "a/c/0")):
+            with pytest.raises(StoreError, match="to which nothing returns what is written"):
+                write()
         with store.changes_taken() as taken:
             assert taken() is None
         assert store.get("a/c/1") is None
@@ -145,6 +151,9 @@ def test_tasks_write_to_forks(store, monkeypatch):
             replace(changes[0], token="of another").apply()
         changes[0].joined([changes[1].joined([])]).apply()
         assert store.get("a/c/1") == b"11"
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setattr("chunkmill.stores.icechunk_store.LIVE", {})
+            assert pickle.loads(pickle.dumps(store)).get("a/c/1") == b"11"
     assert [*store.list_prefix("a/")] == ["a/zarr.json", "a/c/0", "a/c/1", "a/c/2"]
     assert FORK.get() is None
 
@@ -194,7 +203,7 @@ def test_other_formats_are_refused(store, key):
         store.set(key, b"{}")
     with store.transaction("none"), pytest.raises(StoreError, match="holds arrays and groups of Zarr v3"):
         store.declare({"b/zarr.json": array(2)}, "b/c.0")
-    assert store.get(key) is None
+    assert (store.get(key), store.size(key)) == (None, None)
 
 
 def test_prefixes_are_deleted(store):
@@ -204,3 +213,14 @@ def test_prefixes_are_deleted(store):
     assert [*store.list_prefix("")] == ["zarr.json"]
     store.delete_prefix("")
     assert [*store.list_prefix("")] == []
+
+
+def test_a_failure_of_the_repository_is_an_error(store, monkeypatch):
+    with store.transaction("none"), pytest.raises(StoreError, match=r"'a/c/9'.*chunk"):
+        store.delete("a/c/9")  # outside of the array
+    failure = icechunk.IcechunkError("no space\nat line 1")
+    with pytest.raises(StoreError, match=r"the commit failed: no space$"):
+        commit(Mock(commit=Mock(side_effect=failure)), "one", "here")
+    monkeypatch.setattr(type(store.below_zarr), "exists", Mock(side_effect=failure))
+    with pytest.raises(StoreError, match=r"'a/'.*no space"):
+        store.list_dir("a/")  # of a document, which would be hidden

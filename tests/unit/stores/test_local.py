@@ -87,6 +87,9 @@ def test_a_file_cut_while_read_raises(store, monkeypatch, method):
     monkeypatch.setattr(os, "fstat", cut)
     with pytest.raises(StoreError, match=r"'k'.*expected 100 bytes from 0, got 60"):
         getattr(store, method)("k")
+    monkeypatch.setattr(os, "fstat", fails_with(errno.ESTALE))  # deleted on a server
+    with pytest.raises(StoreError, match=r"'k'.*cannot read: "):
+        getattr(store, method)("k")
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EIO, errno.EMFILE, errno.ESTALE])
@@ -536,6 +539,22 @@ def test_set_if_in_a_directory_that_goes(store):
     assert not store.set_if("a/k", None, version)
     assert not store.set_if("a/k", b"2", version)
     assert store.set_if("a/k", b"2", None)
+    with pytest.raises(FileNotFoundError):  # between the write of a value and its rename
+        directories.put(store._path("no/k"), store._path("no"), store._path("a/k"), version)
+
+
+def test_a_place_that_cannot_be_made(tmp_path, monkeypatch):
+    """Where others delete folders as fast as they are made, or a drive of Windows is absent."""
+    monkeypatch.setattr(os, "mkdir", Mock(side_effect=FileNotFoundError))
+    open_fails(monkeypatch, lambda *_: True, FileNotFoundError)
+    with pytest.raises(FileNotFoundError):
+        posix_file.create(str(tmp_path / "a" / "k"))
+
+
+def test_a_file_system_that_keeps_no_times(store, monkeypatch):
+    monkeypatch.setattr(os, "utime", fails_with(errno.EPERM))
+    store.set("a/k", b"1")
+    assert store.get("a/k") == b"1"
 
 
 def test_a_file_system_that_says_enoent_now_and_then(store, monkeypatch):

@@ -4,6 +4,7 @@ import os
 import pickle
 import textwrap
 import warnings
+from contextlib import nullcontext
 from unittest.mock import Mock
 from urllib.error import HTTPError
 
@@ -66,6 +67,7 @@ def options_at(s3_server, endpoint_url):  # noqa: F811
          {"skip_signature": True, "request_payer": True, "region": "us-west-2"}),
         ("gs://b/x", {"token": "anon", "project": "p"}, {"skip_signature": True}),
         ("gcs://b/x", {"token": "/key.json"}, {"application_credentials": "/key.json"}),
+        ("gs://b/x", {}, {}), ("gs://b/x", {"token": "google_default"}, {}),
         ("gs://b/x", {"token": {"type": "service_account"}}, {"service_account_key": '{"type": "service_account"}'}),
         ("az://b/x", {"account_name": "a", "account_key": "k"}, {"account_name": "a", "account_key": "k"}),
         ("abfs://b@a.dfs.core.windows.net/x", {"anon": True}, {"account_name": "a", "skip_signature": True}),
@@ -341,8 +343,11 @@ def test_a_place_that_is_not_there_is_not_written_and_has_no_names(monkeypatch):
 @cases(
     ("answer", "region"), [({"x-amz-bucket-region": "eu-west-1"}, "eu-west-1"), ({}, "us-east-1"), (None, "us-east-1")]
 )
-def test_the_region_of_a_bucket_is_asked_for(answer, region, monkeypatch):
+@cases("is_public", [True, False])
+def test_the_region_of_a_bucket_is_asked_for(answer, region, is_public, monkeypatch):
     def urlopen(request, **_):
+        if is_public and answer is not None:
+            return nullcontext(Mock(headers=answer))
         raise OSError if answer is None else HTTPError(request.full_url, 301, "moved", answer, None)
 
     monkeypatch.setattr(obstore_clients.urllib.request, "urlopen", urlopen)
@@ -351,6 +356,18 @@ def test_the_region_of_a_bucket_is_asked_for(answer, region, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(obstore_clients, "_check_reachable", Mock())
     assert obstore_clients._new_client(location_of("s3://b/x", {"anon": True}), 0).config["region"] == region
+
+
+@cases(
+    ("kind", "config", "server"),
+    [
+        ("s3", {}, "s3.amazonaws.com"),
+        ("gs", {}, "storage.googleapis.com"),
+        ("az", {"account_name": "a"}, "a.blob.core.windows.net"),
+    ],
+)
+def test_which_server_is_asked_without_an_endpoint(kind, config, server):
+    assert obstore_clients.Location(kind, "b", "", config).server == f"https://{server}"
 
 
 def test_profiles_that_cannot_be_read(monkeypatch):

@@ -1,7 +1,9 @@
 """Which requests many spans become, and how many of them are under way."""
 
+import pytest
 from support.cases import cases
 
+from chunkmill.errors import StoreError
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.read_ahead import ReadsAhead, _ahead, _merge
@@ -34,6 +36,15 @@ def test_ahead():
 
 class Remote(ReadsAhead, MemoryStore):
     is_remote = True
+
+
+def test_of_neighbours_the_one_that_fails_is_named():
+    store = Remote()
+    store.set("k", bytes(20))
+    values = store.get_many(ByteSpan("k", ByteRange(start, 10)) for start in (0, 15))
+    assert next(values) == bytes(10)
+    with pytest.raises(StoreError, match="expected 10 bytes from 15, got a value of 20 bytes"):
+        next(values)
 
 
 def test_as_many_values_are_on_their_way_as_their_mean_size_allows():

@@ -90,10 +90,12 @@ def test_a_target_of_which_fewer_bytes_come_is_an_error(target, monkeypatch):
 
 
 def test_sizes(target):
-    store = store_of({"a": "text", "b": [str(target), 3, 7], "c": [str(target)], "d": [str(target) + ".gone"]})
+    refs = {"a": "text", "b": [str(target), 3, 7], "c": [str(target)], "d": [f"{target}.gone"], "e": ["nosuch://x/y"]}
+    store = store_of(refs)
     assert [store.size(key) for key in "abc"] == [4, 7, len(DATA)]
-    with pytest.raises(StoreError, match="no such target"):
-        store.size("d")
+    for key, words in (("d", "there is no such target"), ("e", "nosuch://x/y': .*unknown protocol")):
+        with pytest.raises(StoreError, match=f"'{key}': cannot read all bytes at offset 0 of .*{words}"):
+            store.size(key)
 
 
 def test_it_is_read_only():

@@ -2,6 +2,7 @@
 
 import gc
 
+import fsspec
 import numpy as np
 import pytest
 import xarray as xr
@@ -77,6 +78,32 @@ def test_a_range_does_not_fetch_the_whole_value():
     assert None not in asked
 
 
+class Strict(zarr.storage.WrapperStore):
+    """It raises for what is absent, and for ranges that begin at the end."""
+
+    async def get(self, key, prototype, byte_range=None):
+        if (found := await super().get(key, prototype)) is None or getattr(byte_range, "offset", 0) >= len(found):
+            raise FileNotFoundError(key) if found is None else IndexError("416")
+        return await super().get(key, prototype, byte_range)
+
+    def list_dir(self, prefix):
+        raise FileNotFoundError(prefix)
+
+
+def test_what_a_store_raises_for_what_is_not_there():
+    store = ZarrPythonStore(Strict(zarr.storage.MemoryStore()))
+    store.set("k", bytes(10))
+    assert (store.get("k", ByteRange(10)), store.get("absent"), store.list_dir("absent/")) == (b"", None, [])
+    with pytest.raises(StoreError, match="expected 1 bytes from 11"):
+        store.get("k", ByteRange(11, 1))
+
+
+def test_a_store_of_fsspec_is_opened_by_its_filesystem():
+    store = open_store(zarr.storage.FsspecStore.from_url("memory://of-zarr/x"))
+    store.set("k", b"1")
+    assert (store.url, fsspec.filesystem("memory").cat_file("/of-zarr/x/k")) == ("memory://of-zarr/x", b"1")
+
+
 def test_a_store_for_reading_refuses_to_write(tmp_path):
     with pytest.raises(StoreError, match="for reading only"):
         open_store(zarr.storage.LocalStore(tmp_path, read_only=True)).set("a", b"")
@@ -89,6 +116,8 @@ def test_a_store_for_reading_refuses_to_write(tmp_path):
 class KnowsItsKeys(zarr.storage.MemoryStore):
     """As VirtualiZarr's ManifestStore: it takes keys that cannot be for a mistake, and lists folders alone."""
 
+    lists_arrays = True
+
     async def get(self, key, prototype, byte_range=None):
         if key not in self._store_dict and not key.endswith("zarr.json"):
             raise ValueError("the key does not end in zarr.json")
@@ -97,11 +126,16 @@ class KnowsItsKeys(zarr.storage.MemoryStore):
     async def exists(self, key):
         raise NotImplementedError
 
+    def list_dir(self, prefix):
+        if prefix == "t" and not self.lists_arrays:
+            raise NotImplementedError
+        return super().list_dir(prefix)
+
     def list_prefix(self, prefix):
         raise NotImplementedError
 
 
-def test_a_store_that_takes_absent_keys_for_a_mistake():
+def test_a_store_that_takes_absent_keys_for_a_mistake(monkeypatch):
     below = KnowsItsKeys()
     zarr.create_array(below, name="t", data=np.array([1, 2, 3, 4]), chunks=(2,))
     zarr.create_group(below, path="g")
@@ -113,6 +147,8 @@ def test_a_store_that_takes_absent_keys_for_a_mistake():
     assert xr.open_dataset(below, engine="chunkmill", format="zarr3").sizes == {"t_dim_0": 4}
     with pytest.raises(cm.errors.NodeNotFound):
         cm.open_array(below, "no")
+    monkeypatch.setattr(KnowsItsKeys, "lists_arrays", False)  # with other keys than are listed
+    assert store.list_dir("") == ["g/", "t/", "zarr.json"]
 
 
 def test_a_value_error_of_a_value_that_is_there_names_the_key():

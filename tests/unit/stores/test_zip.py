@@ -271,6 +271,13 @@ def test_journals_are_not_in_the_file(path):
     assert path.stat().st_size == 22
 
 
+def test_what_has_no_document_of_zarr_v3_is_not_described(tmp_path):
+    with ZipStore(tmp_path / "x.ozx") as store:
+        store.set(".zgroup", b"{}")
+    with zipfile.ZipFile(tmp_path / "x.ozx") as archive:
+        assert archive.comment == b""
+
+
 def test_through_a_symbolic_link_the_file_itself_is_written(tmp_path):
     with ZipStore(tmp_path / "a.zip") as store:
         store.set("k", b"old")
