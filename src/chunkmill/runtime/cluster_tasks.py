@@ -17,9 +17,8 @@ from typing import Any
 
 from dask.utils import format_bytes
 from distributed import Client, Future
-from distributed.comm.core import CommClosedError
 from distributed.protocol.pickle import dumps
-from distributed.scheduler import KilledWorker, NoValidWorkerError
+from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
 from distributed.worker import get_worker
 
 from chunkmill.errors import ChunkmillError, JobError, NoWorkers
@@ -45,10 +44,9 @@ def cluster_facts(client: Client) -> Mapping[str, Any]:
     if client.asynchronous:
         return client.scheduler_info()
     with scheduler_needed(client):
-        if client.scheduler is None:
-            raise CommClosedError("the client is not connected")
+        scheduler: Any = client.scheduler  # `None` of a client that is closed
         # not `scheduler_info`: the client asks for the same without workers every two seconds, and may return that
-        about: Mapping[str, Any] = client.sync(client.scheduler.identity, n_workers=-1)
+        about: Mapping[str, Any] = client.sync(scheduler.identity, n_workers=-1)
     return about
 
 
@@ -81,7 +79,7 @@ def scheduler_needed(client: Client, job: str = _UNNAMED) -> Iterator[None]:
             why = getattr(error, "reason", "") or "unknown"
             reason = f"the cluster{where} has cancelled its tasks ({why}): somebody restarted it, or cancelled them"
             hint = "the same call resumes: what a job has on record is not done again"
-        elif isinstance(error, NoValidWorkerError):
+        elif isinstance(error, (NoWorkerError, NoValidWorkerError)):
             reason = f"the cluster{where} has had no worker for its tasks for too long: {error}"
             hint = "give it workers, and the same call resumes; distributed.scheduler.no-workers-timeout is the limit"
         else:

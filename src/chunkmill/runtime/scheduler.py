@@ -139,10 +139,7 @@ def _current_get() -> Any:
         return get_scheduler() or dask.threaded.get
     except RuntimeError:  # dask's own functions refuse an asynchronous Client in its event loop
         scheduler = dask.config.get("scheduler", None)
-        client = scheduler if isinstance(scheduler, Client) else default_client()
-        if not client.asynchronous:
-            raise
-        return client.get
+        return (scheduler if isinstance(scheduler, Client) else default_client()).get
 
 
 def worker_task() -> TaskState | None:

@@ -1,5 +1,6 @@
 """Tasks of cancelled writes: stopped before the next store key, and waited for."""
 
+import signal
 import threading
 import time
 
@@ -113,3 +114,12 @@ def test_what_fails_since_the_run_is_over_is_said_so(over):
 
     with pytest.raises(JobError if over else FileNotFoundError), unless_cancelled("write-over", check):
         raise FileNotFoundError
+
+
+def test_a_job_that_was_done_when_sigterm_came_ends_its_process_too(monkeypatch):
+    cancelled, ends, send = threading.Event(), [], signal.raise_signal
+    monkeypatch.setattr(signal, "raise_signal", ends.append)
+    with cancellation.ended_by_sigterm("put it", cancelled.set, "resume"):
+        send(signal.SIGTERM)
+        assert cancelled.wait(10)
+    assert (ends, signal.getsignal(signal.SIGTERM)) == ([signal.SIGTERM], signal.SIG_DFL)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from distributed import Client, LocalCluster, SchedulerPlugin
+from distributed.scheduler import NoValidWorkerError, NoWorkerError
 from support.clusters import FakeClient
 from support.kills import wait_for
 
@@ -19,7 +20,7 @@ from chunkmill.dask_arrays.as_dask import open_or_compute
 from chunkmill.errors import JobError, NoWorkers, StoreError, UnsupportedFeature
 from chunkmill.runtime import cluster_tasks
 from chunkmill.runtime import scheduler as scheduling
-from chunkmill.runtime.cluster_tasks import RunningTasks, machine, sync_other_machines
+from chunkmill.runtime.cluster_tasks import RunningTasks, machine, scheduler_needed, sync_other_machines
 from chunkmill.runtime.computed import ComputedStore, values_left_out, with_blocks
 from chunkmill.runtime.scheduler import Scheduler
 from chunkmill.stores.local import LocalStore
@@ -100,6 +101,14 @@ def test_a_cluster_that_loses_what_runs_ends_a_job_with_one_error(client, said):
     losing.join()
 
 
+@pytest.mark.parametrize("error", [NoWorkerError("a", 9), NoValidWorkerError("a", set(), set(), {}, 9)])
+def test_tasks_that_waited_too_long_for_workers_are_an_error_of_the_job(error):
+    """Also where what knows no name of the job has asked the cluster."""
+    client, told = FakeClient(None), r"^squares: the cluster has had no worker .* 'a' .* 9.00 s.*no-workers-timeout is"
+    with pytest.raises(JobError, match=f"(?s){told}"), scheduler_needed(client, "squares"), scheduler_needed(client):
+        raise error
+
+
 def test_an_error_is_raised_at_once_and_the_others_are_cancelled(client, monkeypatch):
     monkeypatch.setattr(cluster_tasks, "_GATHER_SECONDS", 60.0)
     client.cluster.scale(1)
@@ -148,6 +157,10 @@ def test_workers_are_asked_for_where_the_client_knows_none(client, monkeypatch):
     without = {**client.scheduler_info(n_workers=-1), "workers": {}}
     monkeypatch.setattr(client, "scheduler_info", lambda **_: without)
     assert len(cluster_tasks.cluster_facts(client)["workers"]) == len(client.run(int))
+    with Client(client.cluster, set_as_default=False) as closed:
+        pass
+    with pytest.raises(JobError, match="the scheduler is gone"):
+        cluster_tasks.cluster_facts(closed)
 
 
 def test_paused_workers_are_named_with_their_memory(monkeypatch):

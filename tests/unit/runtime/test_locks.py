@@ -125,6 +125,14 @@ def test_who_waits_long_for_a_worker_s_lock_is_told_of_whom(monkeypatch, caplog)
     lock._local.release()
 
 
+def test_workers_without_versions_wait_for_a_lock_of_the_cluster_until_the_time_is_over(monkeypatch):
+    monkeypatch.setattr(locks, "worker_here", Mock)
+    monkeypatch.setattr(locks, "Lock", lambda *_, **__: Mock(acquire=lambda **_: False))
+    array = cm.create_array(UnfencedStore(MemoryStore()), shape=(8,), dtype="i4", chunks=(4,))
+    with pytest.raises(TimeoutError, match="locked by another worker of the cluster"), array.lock(timeout=0.01):
+        pass
+
+
 def test_others_are_waited_for_until_the_time_is_over(array):
     with array.lock(slice(0, 1)):
         assert not cm.check(array).problems

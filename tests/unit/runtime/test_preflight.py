@@ -79,10 +79,10 @@ def test_workers_that_lack_the_same_have_one_line(monkeypatch):
     """Each worker had its own, of 900 characters where a codec was missing."""
     monkeypatch.setattr(preflight, "_MAX_SHOWN", 2)
     needs = describe_needs("put it")
-    found = {f"w{i}": (f"w{i}", "lacks it") for i in range(7)} | {"x": ("x", "fails: " + 900 * "y")}
-    told = r"put it: \n  worker w0 lacks it \(so do 6 more\)\n  worker x fails: y{293}…; give"
+    lacking = {f"w{i}": "lacks it" for i in range(7)} | {"x": "fails: " + 900 * "y", "z": "is old"}
+    told = r"put it: \n  worker w0 lacks it \(so do 6 more\)\n  worker x fails: y{293}…\n  and 1 more kinds of .*; give"
     with pytest.raises(JobError, match=told):
-        preflight._raise_lacking(needs, found, "probe/")
+        preflight._raise_lacking(needs, {name: (name, text) for name, text in lacking.items()}, "probe/")
 
 
 @pytest.mark.parametrize("dies", [True, False])

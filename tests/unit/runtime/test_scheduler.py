@@ -7,6 +7,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
+from unittest.mock import Mock
 
 import dask
 import dask.array as da
@@ -15,6 +16,7 @@ import dask.threaded
 import numpy as np
 import pytest
 from dask._task_spec import List, Task, TaskRef
+from dask.multiprocessing import remote_exception
 from rich.console import Console
 from support.recording import FailingStore, UnfencedStore
 from support.small_jobs import make_job, put
@@ -59,6 +61,22 @@ def test_an_error_is_the_task_s_own(store, scheduler):
     with dask.config.set(scheduler=scheduler), pytest.raises(StoreError, match="injected failure") as caught:
         run_stages([Stage("put", put, failing, range(5))], JobMonitor("job"), Scheduler())
     assert caught.value.key == "data/2" or scheduler == "threads"
+
+
+def test_an_error_of_another_process_is_the_task_s_own():
+    failing = Mock(side_effect=remote_exception(ValueError("bad"), "its traceback"))
+    with dask.config.set(scheduler=failing), pytest.raises(ValueError, match=r"^bad$") as caught:
+        Scheduler().compute({}, ["a"])
+    assert "its traceback" in str(caught.value.__cause__)
+
+
+def test_a_task_that_waits_for_a_block_of_its_cluster_leaves_its_thread(monkeypatch):
+    steps = Mock(**{"done.return_value": False, "result.return_value": 7})
+    monkeypatch.setattr(scheduling.thread_state, "proceed", True, raising=False)
+    for name in ("worker_task", "secede", "rejoin"):
+        monkeypatch.setattr(scheduling, name, getattr(steps, name))
+    assert scheduling._fetched(steps) == 7
+    assert [each[0] for each in steps.method_calls] == ["done", "worker_task", "secede", "result", "rejoin"]
 
 
 def test_reads_in_this_process_are_not_checked(store, monkeypatch):

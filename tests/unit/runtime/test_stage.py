@@ -3,6 +3,7 @@
 import pickle
 import sys
 import threading
+from unittest.mock import Mock
 
 import dask
 import numpy as np
@@ -14,6 +15,7 @@ from support.scripts import run_script
 
 from chunkmill.array.present_keys import NO_BLOCKS
 from chunkmill.runtime import stage as stages
+from chunkmill.runtime import task, worker_memory
 from chunkmill.runtime.stage import Stage, TaskSpecs, count_tasks, grouped
 from chunkmill.runtime.task import LocalStage, PackedStage
 from chunkmill.runtime.worker_memory import current_worker, parse_memory, peak_memory
@@ -96,12 +98,16 @@ def test_a_slice_pickles_to_what_it_names():
     assert len(pickle.dumps(specs[9:11])) < 1000
 
 
-def test_a_packed_stage_is_opened_once():
+def test_a_packed_stage_is_opened_once(monkeypatch):
     packed = PackedStage.of(LocalStage(len, "abc", None, 7), None, "a job")
     there = pickle.loads(pickle.dumps(packed))
     assert there.open() is there.open()
     assert (there.open().number, there.open().common) == (7, "abc")
-    assert there.open().open() is there.open()
+    opened = there.open()
+    assert opened.open() is opened
+    monkeypatch.setattr(task, "_MAX_OPENED", 1)
+    PackedStage.of(opened, None, "another").open()
+    assert there.open() is not opened  # no more are kept
 
 
 def test_what_a_script_defines_is_packed_by_value(monkeypatch):
@@ -162,3 +168,13 @@ def test_it_is_this_process_alone():
     before = peak_memory()
     assert before > held.nbytes
     assert child < before
+
+
+def test_systems_without_a_status_of_processes_ask_getrusage(monkeypatch):
+    monkeypatch.setattr(worker_memory, "open", Mock(side_effect=FileNotFoundError), raising=False)
+    monkeypatch.setattr(worker_memory, "_found", (0, 0))
+    monkeypatch.setattr(worker_memory, "resource", Mock(**{"getrusage.return_value.ru_maxrss": 3 << 20}))
+    monkeypatch.setattr(sys, "platform", "darwin")  # in bytes there
+    assert peak_memory() == 3 << 20
+    monkeypatch.setattr(worker_memory, "resource", None)
+    assert peak_memory() == 0
