@@ -165,17 +165,14 @@ def marked(source: StoredArray, documents_format: Format) -> ArrayMetadata:
     if metadata.dimension_names is None or masks == documents_format.masks_fill_value or dtype.kind not in kinds:
         return metadata
     if not masks:
-        if "_FillValue" not in metadata.attributes:  # none is missing: xarray has no fill value then, which reads as 0
-            # -0.0 is another value
-            is_zero = fill is not None and not (fill if dtype.kind == "T" else any(np.array(fill, dtype).tobytes()))
-            return replace(metadata, fill_value=None) if is_zero else metadata
-        said = metadata.attributes["_FillValue"]
-        if (decoded := decode_fill_value(said, dtype, key=source.path)) is None:
-            return metadata
-        marker = np.array(decoded, dtype)[()]
-        # no float32 is equal to 1e20, so that none is missing
-        is_of_dtype = not isinstance(said, (int, float)) or marker.item() == said or said != said  # noqa: PLR0124
-        return replace(metadata, fill_value=marker) if is_of_dtype else metadata
+        marker = None if fill is None or fill == fill else fill  # noqa: PLR0124 - NaN is missing anywhere
+        said = metadata.attributes.get("_FillValue")
+        if said is not None and (decoded := decode_fill_value(said, dtype, key=source.path)) is not None:
+            found = np.array(decoded, dtype)[()]
+            # no float32 is equal to 1e20, so that none is missing
+            if not isinstance(said, (int, float)) or found.item() == said or said != said:  # noqa: PLR0124
+                marker = found
+        return replace(metadata, fill_value=marker)  # null where none is missing
     if "_FillValue" in metadata.attributes or fill is None:
         return metadata
     return replace(metadata, attributes={**metadata.attributes, "_FillValue": encode_fill_value(fill, dtype)})
@@ -313,8 +310,6 @@ def _refused(documents_format: Format, path: str, error: MetadataError, needed: 
 
 Describe = Callable[[StoredArray, Format, str], ArrayMetadata]
 
-_MAX_KNOWN = 256
-
 
 def alike_described_once(describe: Describe, *options: Any) -> Describe:
     """Return `describe`, or a function that calls it once for arrays which differ in path and attributes alone.
@@ -346,8 +341,6 @@ def alike_described_once(describe: Describe, *options: Any) -> Describe:
             return candidate
         target = describe(array, documents_format, path)
         if target.attributes == wanted.attributes:
-            if len(known) >= _MAX_KNOWN:
-                known.clear()
             known[key] = source, target
         return target
 

@@ -181,9 +181,6 @@ class _Read:
         begun = () if runs is None else (TaskRef(runs.runs.key(index)),)
         return Task(key, self._call, self.tasks.regions[index], *begun, _data_producer=runs is None)
 
-    def _input_block_id(self, _: Any, block_id: tuple[int, ...]) -> tuple[int, ...]:
-        return block_id
-
     def _with(self, **operands: Any) -> Any:
         names = ("array", "cuts", "steps", "order", "values", "dtype", "prefix")
         read: Any = type(self)
@@ -231,8 +228,6 @@ class _Read:
         """Return the expression of a rechunk: blocks near `chunks`, of whole store keys, each read once."""
         cuts = self.operand("cuts")
         if any(step > 1 for step in self.operand("steps")) or not _is_contiguous(cuts):
-            return None
-        if any(n != n for axis in chunks for n in axis):  # noqa: PLR0124 - NaN: unknown lengths
             return None
         visible, region = dict(zip(self.operand("order"), chunks, strict=True)), _bounds(cuts)
         wanted = tuple(tuple(map(int, visible.get(axis, (1,)))) for axis in range(len(cuts)))

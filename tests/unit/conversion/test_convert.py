@@ -358,6 +358,25 @@ def test_zeros_of_a_dataset_are_not_missing_in_zarr_v2(dtype, tmp_path):
             xr.testing.assert_equal(found, expected)
 
 
+@cases(
+    ("dtype", "fill", "attributes"),
+    [
+        ("i2", 5, {}), ("i2", 0, {"_FillValue": 1.5}), ("i2", 5, {"_FillValue": 70_000}), ("bool", True, {}),
+        ("f4", -0.0, {}), ("f4", 5, {"_FillValue": 1e20}), ("f4", np.nan, {"_FillValue": 1e20}), ("c8", 5, {}),
+    ],
+)  # fmt: skip
+def test_fill_values_that_stand_for_no_missing_data_do_not_in_zarr_v2(dtype, fill, attributes):
+    """No element equals such a marker; absent chunks are written out, except those of NaN, which is missing anyway."""
+    options = {"fill_value": fill, "attributes": attributes, "chunks": (3,), "dimension_names": ("x",)}
+    source = filled(np.array([0, 5, 1, -1, 3, 2], dtype), path="v", **options)
+    source.store.delete("v/c/1")
+    cm.convert(source.store, target := MemoryStore(), format="zarr2")
+    assert ("v/1" in target.list_prefix("v/")) is not np.isnan(fill)
+    before, after = (xr.load_dataset(store, engine="chunkmill")["v"] for store in (source.store, target))
+    np.testing.assert_array_equal(before, after)
+    assert after.isnull().sum() == 3 * np.isnan(fill)
+
+
 def n5_header(shape, mode=0, count=None):
     sizes = struct.pack(f">HH{len(shape)}I", mode, len(shape), *shape)
     return sizes if count is None else sizes + struct.pack(">I", count)

@@ -180,6 +180,12 @@ def test_all_three_versions_say_the_same(scan, tmp_path):
         ],
     }]  # fmt: skip
     assert cm.open_array(places[5], "a/s1").dimension_names == ("z", "y", "x")
+    filled(VALUES, scan, "notes", chunks=8, format="n5", codecs="gzip", attributes={"by": "me"})
+    cm.convert(scan, tmp_path / "part.zarr", format="zarr2", ome="0.4", include=["a/s1", "notes"])
+    part = cm.open_group(tmp_path / "part.zarr")
+    (level,) = part["a"].multiscales[0]  # the one that is taken
+    assert (level.array.path, level.scale) == ("a/s1", (4, 2, 2))
+    assert part["notes"].attributes == {"by": "me"}  # of no image
 
 
 def test_alternatives_of_spatialdata_become_coordinate_systems(tmp_path):

@@ -176,6 +176,16 @@ def test_a_dataset_of_n5_keeps_its_place(tmp_path, attributes, how):
     assert "offset" not in cm.open_array(tmp_path / "image", "0").attributes
 
 
+@cases("more", [{}, {"unit": 3, "offset": "far"}])
+def test_a_place_that_is_said_already_or_that_nothing_says(more):
+    """A copy says no more of it than the array does."""
+    attributes = OF_N5[1] | {"transform": OF_N5[1]["transform"] | more}
+    for format_, codecs in (("n5", "gzip"), ("zarr2", "zstd")):
+        source = filled(np.ones((8,) * 3, "u1"), chunks=4, attributes=attributes)
+        cm.convert(source, target := MemoryStore(), format=format_, codecs=codecs)
+        assert cm.open_array(target).attributes == attributes
+
+
 @cases(("name", "job"), [("n5", "convert"), ("zarr3", "rechunk")])
 def test_all_levels_of_an_image_are_cropped_alike(source, tmp_path, name, job):
     """By a region of the finest: the others are cut to what covers it."""
