@@ -168,7 +168,18 @@ def test_few_runs_are_not_begun_on_a_cluster(x):
     begun = [sum(isinstance(t, Task) and t.data_producer for t in dict(each.dask).values()) for each in (here, there)]
     assert begun == [1, 0]
     assert run_length(300, 1, 1 << 25, 1 << 25) == 0  # of one block
+    assert len(x.dask) == len(dict(x.dask)) == 240 + 8  # of thirty blocks each
     np.testing.assert_array_equal(there.compute(scheduler="threads"), VALUES[:4, :, 0])
+
+
+def test_shards_whose_absent_chunks_are_errors_are_requested_one_by_one():
+    store = FarStore()
+    filled(VALUES, store.below, chunks=(2, 2, 2), shards=(4, 4, 2))
+    for missing, n_first in (("fill", 1), ("error", 10)):  # one task that begins the requests of all, or each block
+        x = cm.from_store(cm.open_array(store, read_missing=missing))[:4, :, 0]
+        (y,) = dask.optimize(x)
+        assert sum(isinstance(t, Task) and not t.dependencies for t in dict(y.dask).values()) == n_first
+        np.testing.assert_array_equal(x.compute(scheduler="threads"), VALUES[:4, :, 0])
 
 
 def test_a_clone_beside_its_original(x):

@@ -23,7 +23,7 @@ from chunkmill.transforms.blocks import (
     read_amplification,
     unit_axes,
 )
-from chunkmill.transforms.function import checked_result
+from chunkmill.transforms.function import BlockFunction, checked_result
 
 
 @pytest.fixture
@@ -32,6 +32,12 @@ def source():
     values = np.random.default_rng(0).normal(size=(23, 17, 12)).astype("f4")
     cm.to_store(values, store, "a", chunks=(5, 6, 12), dimension_names=("z", "y", "x"))
     return store, values
+
+
+def test_calls_of_compiled_functions_without_a_signature_are_not_checked():
+    BlockFunction(dict, {}, 1).check_call(7)
+    with pytest.raises(TypeError, match="cannot be called with 7 blocks"):
+        BlockFunction(np.flip, {}, 1).check_call(7)
 
 
 def read(store, path="b"):
