@@ -1,6 +1,7 @@
 """Running jobs: stages, results, resuming; the plan that is stored is the one that runs (P7)."""
 
 from dataclasses import dataclass, replace
+from unittest.mock import Mock
 
 import dask
 import pytest
@@ -10,7 +11,9 @@ from support.recording import FailingStore, RecordingStore
 from support.small_jobs import SmallTasks, SmallWork, journal_keys, make_job, put
 
 import chunkmill as cm
-from chunkmill.errors import ChunkError, JobError, StoreError
+from chunkmill.errors import ChunkError, JobCancelled, JobError, StoreError
+from chunkmill.jobs import job as jobs
+from chunkmill.jobs import plan as shown
 from chunkmill.jobs.job import Job, run_job
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.plans import Plan, journal_prefix
@@ -176,6 +179,26 @@ def test_workers_that_hold_no_task_are_told_how_much_one_needs(unfinished, worke
         JobError, match=r"holds 100 bytes, planned with max_mem 800, and max_mem is \d+ now.*max_mem=100"
     ):
         run_job(fitted(unfinished, worker))
+    said = str(shown.Plan.at_target(Mock(job=fitted(unfinished, worker))))
+    assert said.startswith("an unfinished job of another plan, so that this fails; resume=False")
+
+
+def test_of_a_kind_of_job_no_plan_may_be_shown():
+    with pytest.raises(TypeError, match="put: no plan is shown of it"):
+        shown.plan_work(make_job(MemoryStore()).work, Worker(800, 8, 1))
+
+
+def test_the_error_of_a_task_that_learns_first_that_its_job_is_cancelled_says_so(store, monkeypatch):
+    monitor = JobMonitor("put it")
+    monkeypatch.setattr(jobs, "JobMonitor", lambda *_: monitor)
+
+    def learns(*_):
+        monitor.cancel()
+        raise StoreError(url="", key="", reason="gone")
+
+    with dask.config.set(scheduler="sync"), pytest.raises(JobCancelled, match="put it: it was cancelled") as caught:
+        run_job(make_job(store, function=learns))
+    assert "the job has ended" in str(caught.value.__cause__)
 
 
 @pytest.mark.parametrize("choices", [{}, {"n": 8}, {"worker": "ab", "n": 8}, {"worker": [1, 2], "n": 0}])

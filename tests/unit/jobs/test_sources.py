@@ -11,6 +11,7 @@ from support.recording import FailingStore, FarStore, Meanwhile, RecordingStore,
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, JobError, NodeNotFound, StoreError
+from chunkmill.jobs import sources
 from chunkmill.jobs.sources import check_absent, check_sources, see_sources
 from chunkmill.journal.unfinished import unfinished_jobs
 from chunkmill.stores.local import LocalStore
@@ -180,6 +181,14 @@ def test_a_group_that_is_deleted_between_its_document_and_what_is_in_it(store, f
     assert not list(target.list_prefix(""))
 
 
+def test_a_group_that_consolidated_metadata_alone_know(store):
+    cm.create_group(store, "g", format="zarr2", attributes={"of": "g"})
+    cm.consolidate(store)
+    store.delete("g/.zgroup")
+    cm.convert(store, target := MemoryStore(), format="zarr3")
+    assert cm.open_group(target, "g").attributes == {"of": "g"}
+
+
 def test_a_group_that_consolidated_metadata_of_another_root_do_not_know(store):
     """The root was replaced between reading the document of the group and that of the root."""
     cm.create_group(store, "g", attributes={"of": "g"}).create_array("a", shape=(4,), dtype="i4")
@@ -260,6 +269,16 @@ def test_a_store_that_may_not_be_listed_is_believed(store):
     source = cm.open_array(Unlisted(store, (), is_remote=True), "a")
     cm.rechunk(source, target := MemoryStore(), chunks=(10, 10), strategy="direct")
     check(target, values, "")
+
+
+def test_a_grid_of_too_many_keys_is_not_listed(store, monkeypatch):
+    monkeypatch.setattr(sources, "_MOST_REMOTE", 3)
+    far = RecordingStore(store)
+    far.is_remote = True
+    array, _ = make(far, shape=(8, 4), chunks=(2, 4), absent=[(0, 0)])
+    far.clear()
+    check_absent(array.stored, array.read_layout, [(0, 0)])
+    assert not far.keys()
 
 
 @pytest.mark.parametrize(

@@ -177,6 +177,27 @@ def test_a_job_whose_client_is_alive_is_not_discarded(store):
         Journal(store, Plan("a", "put more", "another")).resume()
 
 
+def test_a_job_whose_client_is_silent_tells_when_it_can_be_discarded(store):
+    journal = Journal(store, Plan("a", "put it", "plan"))
+    journal.begin()
+    beat = dead_heartbeat(key="silent").replace(b'"host": "', b'"host": "elsewhere-')
+    store.set(f"{journal.prefix}{RUNNING}x", beat)
+    told = r"whose client is silent for \d+ s: 'put it'.*resume=False.* discards it when that client has missed two"
+    with pytest.raises(JobError, match=told):
+        Journal(store, Plan("a", "put more", "another")).resume()
+
+
+def test_who_mends_a_damaged_plan_leaves_that_of_a_job_that_began_meanwhile(store, monkeypatch):
+    journal, other = (Journal(store, Plan("a", "put it", fingerprint)) for fingerprint in ("plan", "another"))
+    journal.begin()
+    journal.records.put(0, 0, Record({}, {}))
+    store.set(journal.plan_key, b"")
+    monkeypatch.setattr("chunkmill.journal.plans.watch_client", lambda *_: store.set(other.plan_key, b"theirs"))
+    with pytest.raises(JobError, match="another job has begun to write the target; try again"):
+        Journal(store, Plan("a", "put it", "plan")).resume()
+    assert store.get(other.plan_key) == b"theirs"
+
+
 @pytest.mark.parametrize("kind", ["convert", LEASE])
 def test_what_nothing_resumes_is_not_to_be_finished(store, kind):
     Journal(store, Plan("a", "put it", "plan", kind=kind)).begin()

@@ -169,6 +169,14 @@ def test_of_two_that_meet_one_waits_for_the_other_to_give_up(store, monkeypatch)
         assert len(waited) == 1
 
 
+def test_another_client_of_the_same_run_is_waited_for(store, monkeypatch):
+    with ExitStack() as other:
+        run = other.enter_context(leased(store, "a", "append to 'a'")).run
+        monkeypatch.setattr(conflicts, "pause", lambda _: other.close())
+        with leased(store, "a", "append to 'a'", run=run) as own:
+            assert (own.run, own.follows_interrupted) == (run, False)
+
+
 def test_nobody_waits_for_tasks_that_do_not_ask(store, monkeypatch):
     """Tasks of a plain write do not ask whether its reservation stands; those of a job do, at most once a second."""
     waits = []

@@ -4,11 +4,13 @@ import json
 import zlib
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from support.cases import cases
 from support.memory import peak_below
 from support.recording import FailingStore, RecordingStore
 
+import chunkmill as cm
 from chunkmill.journal.records import Listings, Record, Records, StoreKeys, digest_now
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.wrapper import Meter, MeteredStore
@@ -130,6 +132,19 @@ def test_the_mark_is_that_of_what_is_read(store, specs):
     listings = Listings()
     assert [digest_now(inputs, store, specs, listings) for _ in range(2)] == [total % 2**64] * 2
     assert store.keys() == ["a/"]
+
+
+def test_listings_that_are_empty_or_too_long_to_hold(store, monkeypatch):
+    known = digest_now(inputs, store, [2])
+    monkeypatch.setattr("chunkmill.journal.records._MOST_LISTED", 4)
+    assert digest_now(inputs, store, [2], Listings()) == known != 0
+    assert digest_now(inputs, Listing(MemoryStore()), [2], Listings()) == 0
+
+
+def test_of_an_array_that_was_listed_those_chunks_are_read_that_are_there():
+    array = cm.create_array({}, "a", shape=(4, 4), dtype="i1", chunks=(2, 2)).stored
+    assert [*StoreKeys.of(array, (slice(0, 2), slice(0, 4))).keys] == ["a/c/0/0", "a/c/0/1"]
+    assert [*StoreKeys.of(array, (slice(0, 4), slice(0, 4)), np.array([1, 2])).keys] == ["a/c/0/1", "a/c/1/0"]
 
 
 def test_of_a_store_without_versions_nothing_is_known(store):
