@@ -19,7 +19,7 @@ from typing import Any, Self, cast
 import fsspec
 from numcodecs.zstd import compress as zstd_compress
 
-from chunkmill.errors import NodeExists, StoreError, UnsupportedFeature
+from chunkmill.errors import NodeExists, StoreError
 from chunkmill.formats.references.chunk_numbers import ROOT_KEY, is_reference_root
 from chunkmill.formats.references.json import HEAD_BYTES, emit_reference_json, is_reference_json
 from chunkmill.formats.references.parquet import ParquetReferences, emit_reference_parquet
@@ -28,7 +28,7 @@ from chunkmill.hints import Hint
 from chunkmill.journal.lease import leased
 from chunkmill.journal.plans import JOB_PREFIX, put_in_place, staged_prefix
 from chunkmill.model.metadata import ArrayMetadata, ChunkKeyEncoding, GroupMetadata, is_within
-from chunkmill.model.references import Reference, References, ReferenceSet
+from chunkmill.model.references import References, ReferenceSet
 from chunkmill.nodes.api import url_and_path
 from chunkmill.nodes.opening import array_at, find_stored, open_target_store
 from chunkmill.nodes.stored_group import StoredGroup, StoredNode
@@ -239,7 +239,7 @@ class Repository:
         StoreError
             No virtual chunk container of the repository has the url of a chunk.
         UnsupportedFeature
-            This version of Icechunk holds no rectilinear grid.
+            Icechunk 1 holds no rectilinear grid.
         """
         documents_format, there = get_format("zarr3"), find_stored(self.store, self.path)
         groups: dict[str, GroupMetadata] = {}
@@ -258,19 +258,10 @@ class Repository:
         ]
         overwrite = self.overwrite or (not self.path and there is not None and _is_empty(there))
         new, job = Target(self.store, self.path, documents_format, arrays, groups, overwrite), "virtual chunks of "
-        try:
-            with self.store.transaction(f"{job}{self.path!r}"), new.held(f"{job}{self.path!r} in {self.url}") as target:
-                target.publish(consolidates=False)
-                for path, metadata in found.items():
-                    self._write_chunks(references, path, metadata)
-        except StoreError as error:
-            uneven = next((path for path, metadata in found.items() if not metadata.chunk_grid.is_regular), None)
-            if uneven is None:
-                raise
-            # Icechunk 1 knows no other grid than the regular one, Icechunk 2 does
-            hint = "write a set in JSON, which holds it, or convert"
-            format, feature = "this version of Icechunk", "a rectilinear grid"  # noqa: A001
-            raise UnsupportedFeature(format=format, feature=feature, key=uneven, hint=hint) from error
+        with self.store.transaction(f"{job}{self.path!r}"), new.held(f"{job}{self.path!r} in {self.url}") as target:
+            target.publish(consolidates=False)
+            for path, metadata in found.items():
+                self._write_chunks(references, path, metadata)
 
     def _write_chunks(self, references: ReferenceSet, path: str, metadata: ArrayMetadata) -> None:
         prefix = get_format("zarr3").chunk_prefix(path)
@@ -284,7 +275,7 @@ class Repository:
             if reference.url is None:
                 self.store.set(prefix + _KEYS.encode(coords), _data(references, key))
                 continue
-            waiting.append((coords, reference.url, reference.offset, _length(reference)))
+            waiting.append((coords, reference.url, reference.offset, cast("int", reference.length)))  # located: known
             if len(waiting) == _AT_ONCE:
                 self.store.refer(path, waiting, seen)
                 waiting = []
@@ -323,17 +314,6 @@ def _is_empty(node: StoredNode) -> bool:
 def _data(references: ReferenceSet, key: str) -> bytes:
     reference = references.locate(key)
     return b"" if reference is None or reference.data is None else reference.data
-
-
-def _length(reference: Reference) -> int:
-    """Return the bytes of a chunk; of a whole object, its store says how many."""
-    if reference.length is not None:
-        return reference.length
-    root, key = split_url(str(reference.url))
-    size = open_store(root).size(key)
-    if size is None:
-        raise StoreError(url=root, key=key, reason="the object of a reference is not there")
-    return size
 
 
 def in_memory(references: References) -> ReferenceSet:

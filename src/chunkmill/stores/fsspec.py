@@ -257,10 +257,11 @@ class FsspecStore(ReadsAhead, HeldInMemory, PlacedStore):
     def _failed(self, key: str, error: BaseException) -> StoreError:
         if isinstance(error, StoreError):
             return error
-        hint = ""
-        if self.is_remote and isinstance(error, PermissionError):
-            hint = "; servers answer so for absent keys too, unless the credentials may list the bucket: give format="
+        hint = _MAY_BE_ABSENT if self.is_remote and isinstance(error, PermissionError) else ""
         return self.failed(key, f"{type(error).__name__}: {error}{hint}", error)
+
+
+_MAY_BE_ABSENT = "; servers answer so for absent keys too, unless the credentials may list the bucket: give format="
 
 
 def _remove_directory(opened: Service, path: str) -> None:

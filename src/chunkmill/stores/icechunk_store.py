@@ -19,7 +19,7 @@ from datetime import datetime
 from importlib import import_module
 from typing import Any
 
-from chunkmill.errors import StoreError
+from chunkmill.errors import StoreError, UnsupportedFeature
 from chunkmill.stores import icechunk_session as sessions
 from chunkmill.stores.base import ByteRange, Store, check_key, check_prefix
 from chunkmill.stores.icechunk_session import FORK, LIVE, Place, SessionChanges, TaskFork, Transaction
@@ -305,7 +305,12 @@ class IcechunkStore(ZarrPythonStore):
         if _DOCUMENT.fullmatch(key) and key not in (before := self._shared.before):
             before[key] = self._run(key, self._asked_of(self._shared.store, key, None))
         store = self._written(key)
-        self._run(key, store.set(key, buffer))
+        try:
+            self._run(key, store.set(key, buffer))
+        except StoreError as error:
+            if b'"rectilinear"' not in bytes(value):
+                raise
+            raise UnsupportedFeature(format="Icechunk 1", feature="a rectilinear grid", key=key) from error
 
     def _remove(self, key: str) -> None:
         store = self._written(key)

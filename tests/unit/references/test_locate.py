@@ -45,6 +45,13 @@ def test_of_a_store_that_does_not_list_each_key_is_asked_for(monkeypatch):
         locate(array)
 
 
+def test_shards_that_are_absent_have_no_chunks(monkeypatch):
+    array = make(shards=(2, 4))
+    array.store.delete("a/c/1/0")
+    monkeypatch.setattr(MemoryStore, "can_list", False)
+    assert locate(array)[0].chunks.tolist() == [0, 1, 4, 5]
+
+
 KEYS = [f"a/c/{i}/{j}" for i, j in ((0, 0), (0, 1), (1, 1), (2, 0), (2, 1))]
 
 

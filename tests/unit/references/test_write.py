@@ -11,6 +11,7 @@ import chunkmill as cm
 from chunkmill.errors import StoreError, UnsupportedFeature
 from chunkmill.references.write import ReferencesReport, describe_referenced, nodes_in_set, strip_containers
 from chunkmill.stores.memory import MemoryStore
+from chunkmill.stores.zip import ZipStore
 
 
 def make(url, path="a", **more):
@@ -57,7 +58,7 @@ def test_chunks_that_a_set_holds_stay_in_it(tmp_path):
     np.testing.assert_array_equal(cm.open_array(tmp_path / "two.json", "a")[...], [1, 2, 3, 4, 5, 6, 9])
 
 
-def test_members_of_a_zip_file(tmp_path):
+def test_members_of_a_zip_file(tmp_path, monkeypatch):
     with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_STORED) as archive:
         make(tmp_path / "x")
         for file in sorted((tmp_path / "x").rglob("*")):
@@ -70,6 +71,9 @@ def test_members_of_a_zip_file(tmp_path):
     assert url.endswith("x.zip")
     assert length == 8
     np.testing.assert_array_equal(np.frombuffer((tmp_path / "x.zip").read_bytes()[offset : offset + 8], "<i4"), [3, 4])
+    monkeypatch.setattr(ZipStore, "locate", lambda *_: None)
+    with pytest.raises(StoreError, match=r"'a/c/0'.*it was deleted while it was read"):
+        cm.to_references(tmp_path / "x.zip", tmp_path / "gone.json", progress=False)
 
 
 def test_at_a_path_of_the_set(source, tmp_path):
@@ -190,6 +194,8 @@ def test_of_chunks_of_unequal_length_parquet_recommends_json_alone(tmp_path):
         cm.to_references(tmp_path / "x.zarr", tmp_path / "a.parquet")
     cm.to_references(tmp_path / "x.zarr", tmp_path / "a.json")
     assert cm.open_array(tmp_path / "a.json", "a")[...].tolist() == [0, 1, 2, 3]
+    with pytest.raises(UnsupportedFeature, match="zarr2 does not support chunks of unequal length"):
+        cm.to_references(tmp_path / "x.zarr", tmp_path / "b.json", zarr_format=2)
 
 
 def test_nodes_of_a_set(store):

@@ -2,11 +2,11 @@
 
 import pickle
 from dataclasses import replace
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from chunkmill.errors import StoreError
+from chunkmill.errors import ChunkmillError, StoreError
 from chunkmill.stores.base import ByteRange, ByteSpan
 from chunkmill.stores.icechunk_session import FORK, Place, commit
 from chunkmill.stores.icechunk_store import IcechunkStore
@@ -219,8 +219,16 @@ def test_a_failure_of_the_repository_is_an_error(store, monkeypatch):
     with store.transaction("none"), pytest.raises(StoreError, match=r"'a/c/9'.*chunk"):
         store.delete("a/c/9")  # outside of the array
     failure = icechunk.IcechunkError("no space\nat line 1")
+    with monkeypatch.context() as of_version_1:
+        of_version_1.setattr(type(store.below_zarr), "set", AsyncMock(side_effect=failure))
+        for grid, words in (
+            (b"regular", "no space"),
+            (b"rectilinear", "Icechunk 1 does not support a rectilinear grid"),
+        ):
+            with pytest.raises(ChunkmillError, match=words):
+                store.set("b/zarr.json", array(4).replace(b"regular", grid))
     with pytest.raises(StoreError, match=r"the commit failed: no space$"):
         commit(Mock(commit=Mock(side_effect=failure)), "one", "here")
-    monkeypatch.setattr(type(store.below_zarr), "exists", Mock(side_effect=failure))
+    monkeypatch.setattr(type(store.below_zarr), "exists", AsyncMock(side_effect=failure))
     with pytest.raises(StoreError, match=r"'a/'.*no space"):
         store.list_dir("a/")  # of a document, which would be hidden
