@@ -339,10 +339,8 @@ def add_document(builder: ReferenceBuilder, prefix: str, document: Mapping[str, 
 
 
 def add_manifest(builder: ReferenceBuilder, prefix: str, document: Mapping[str, Any], manifest: Any) -> None:
-    """Add the chunks of an array: byte ranges, and those that are stored in the manifest."""
+    """Add the chunks of an array, which are byte ranges."""
     paths, offsets, lengths = (np.asarray(a) for a in (manifest._paths, manifest._offsets, manifest._lengths))  # noqa: SLF001
-    for coords, data in (getattr(manifest, "_inlined", None) or {}).items():
-        builder.add_data("/".join([f"{prefix}c", *map(str, coords)]), bytes(data))
     is_stored = np.asarray(paths != "")
     if not paths.ndim or list(document["shape"]) == []:
         if is_stored.all() and paths.size:

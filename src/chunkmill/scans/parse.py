@@ -170,15 +170,11 @@ def _parsed(kind: Any, file: ScannedFile, drop_variables: Collection[str]) -> Re
 def _registry(file: ScannedFile) -> Any:
     """Return the stores by which VirtualiZarr's parsers open a file."""
     registry = import_module("obspec_utils.registry").ObjectStoreRegistry
-    stores = import_module("obstore.store")
-    split, storage_options = urlsplit(file.uri), file.storage_options
+    split = urlsplit(file.uri)
     if split.scheme in {"file", "local"}:
-        return registry({"file://": stores.LocalStore()})
+        return registry({"file://": import_module("obstore.store").LocalStore()})
     root = f"{split.scheme}://{split.netloc}"
-    if split.scheme in {"http", "https"} and storage_options.keys() <= {"headers"}:
-        client: Any = {"default_headers": storage_options.get("headers") or {}, "allow_http": True}
-        return registry({root: stores.HTTPStore.from_url(root, client_options=client)})
-    location = location_of(root, storage_options)
+    location = location_of(root, file.storage_options)
     if location is None:
         reason = f"VirtualiZarr's parsers open {split.scheme}:// by obstore, which does not take these options"
         raise ScanError(url=file.url, reason=reason)

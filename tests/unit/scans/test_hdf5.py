@@ -1,5 +1,7 @@
 """HDF5 files whose attributes, dimensions and names VirtualiZarr says wrongly, or fails at."""
 
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -85,6 +87,41 @@ def test_an_axis_with_two_dimension_scales_is_named(file):
         file[name].make_scale(name)
         file["v"].dims[0].attach_scale(file[name])
     with pytest.raises(ScanError, match="'v' cannot be referenced: its axis 0 has 2 dimension scales"):
+        scanned(file)
+
+
+def test_an_attribute_that_cannot_be_read_is_named(file):
+    file["v"] = [1, 2, 3]
+    h5py.h5a.create(file["v"].id, b"t", h5py.h5t.UNIX_D32LE, h5py.h5s.create(h5py.h5s.SCALAR))
+    with pytest.raises(ScanError, match="'v' cannot be referenced: its attribute 't' cannot be read: "):
+        scanned(file)
+
+
+WRONG = {"return_value.metadata.to_dict.return_value": {}}
+
+
+@pytest.mark.parametrize("make", [Mock(side_effect=KeyError), Mock(**WRONG)], ids=["fails", "wrong"])
+def test_what_the_parser_fails_at_is_stored_in_the_set(file, monkeypatch, make):
+    monkeypatch.setattr("virtualizarr.parsers.hdf.hdf._construct_manifest_array", make)
+    file["v"] = [1, 2, 3]
+    assert scanned(file)["v"][...].tolist() == [1, 2, 3]
+    assert make.called
+
+
+@pytest.mark.skipif(np.dtype("g").itemsize == 8, reason="this system has no long doubles")
+def test_values_that_no_array_holds_are_named(file):
+    file["v"] = np.zeros(3, "g")
+    with pytest.raises(ScanError, match=r"'v' cannot be referenced: .*, and .*float(96|128)"):
+        scanned(file)
+
+
+def test_values_of_an_unknown_filter_are_named(file):
+    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plist.set_chunk((3,))
+    plist.set_filter(40_000, h5py.h5z.FLAG_OPTIONAL)
+    made = h5py.h5d.create(file.id, b"v", h5py.h5t.NATIVE_INT8, h5py.h5s.create_simple((3,)), plist)
+    made.write_direct_chunk((0,), b"abc")
+    with pytest.raises(ScanError, match=r"'v' cannot be referenced: its filters are not known: .*, and it cannot be"):
         scanned(file)
 
 

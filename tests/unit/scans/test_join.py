@@ -1,6 +1,7 @@
 """Sets of several files, joined: order, values that are loaded, and what does not agree."""
 
 import json
+from datetime import date
 
 import numpy as np
 import pytest
@@ -124,6 +125,13 @@ def test_names_of_one_calendar_are_equal():
     files = [first, part("b", [2], units="days since 2001-01-01", calendar="365_day")]
     files.append(part("c", [0], units="days since 2005-01-01", calendar="noleap"))
     assert times(files) == [0, 1, 2, 4 * 365]
+
+
+@pytest.mark.filterwarnings("ignore:Unable to decode time axis")  # of xarray
+def test_times_before_the_calendar_was_reformed():
+    pytest.importorskip("cftime")
+    files = [part("a", [0], **DAYS), part("b", [0], units="days since 1582-10-04")]
+    assert times(files) == [-(date(2000, 1, 1) - date(1582, 10, 15)).days - 1, 0]
 
 
 def test_bounds_that_are_not_loaded_are_named():

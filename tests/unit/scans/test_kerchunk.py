@@ -1,5 +1,8 @@
 """netCDF3, FITS and GRIB: what kerchunk would say wrongly is mended, or refused."""
 
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -7,7 +10,7 @@ from support.cases import cases
 
 import chunkmill as cm
 from chunkmill.errors import ScanError
-from chunkmill.scans.kerchunk import parse_fits
+from chunkmill.scans.kerchunk import parse_fits, parse_grib
 
 
 def test_a_file_without_data_is_refused(tmp_path):
@@ -16,6 +19,14 @@ def test_a_file_without_data_is_refused(tmp_path):
     fits.PrimaryHDU().writeto(tmp_path / "x.fits")
     with pytest.raises(ScanError, match="no extension has data"):
         parse_fits(str(tmp_path / "x.fits"), {}, ())
+
+
+def test_a_file_without_messages_is_refused(tmp_path, monkeypatch):
+    for name in ("eccodes", "cfgrib", "kerchunk.grib2"):
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(scan_grib=lambda *_, **__: []))
+    (tmp_path / "x.grib2").write_bytes(b"GRIB\0\0\0\2")
+    with pytest.raises(ScanError, match="it has no messages"):
+        parse_grib(str(tmp_path / "x.grib2"), {})
 
 
 @pytest.mark.filterwarnings("ignore:variable 'v' has multiple fill values")  # of xarray

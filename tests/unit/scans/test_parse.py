@@ -1,13 +1,14 @@
 """Kinds of files, and what a parser returns as a reference set."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import fsspec
 import pytest
 from support.cases import cases
 
 from chunkmill.errors import ScanError
-from chunkmill.scans.parse import ScannedFile, kind_of, parse_file, targets_of
+from chunkmill.scans.parse import ScannedFile, _registry, kind_of, parse_file, targets_of
 from chunkmill.stores.reference import Targets
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
@@ -68,6 +69,22 @@ def test_a_protocol_without_a_client_of_the_parsers():
         file.write(b"II*\0" + bytes(40))
     with pytest.raises(ScanError, match=r"parsers open memory:// by obstore"):
         parse_file(ScannedFile("memory://scan-kinds/y.tif"))
+
+
+def test_parsers_open_web_servers_with_the_headers(monkeypatch):
+    monkeypatch.setattr("chunkmill.stores.obstore_clients._new_client", lambda place, _: place)
+    pytest.importorskip("obspec_utils")
+    file = SimpleNamespace(uri="https://host/x.tif", storage_options={"headers": {"a": "b"}})
+    place, path = _registry(file).resolve(file.uri)
+    assert (place.url, place.config, path) == ("https://host", file.storage_options, "x.tif")
+
+
+def test_groups_in_groups_of_a_manifest_store():
+    about = SimpleNamespace(to_dict=lambda: {"zarr_format": 3, "node_type": "group"})
+    below = SimpleNamespace(metadata=about, arrays={}, groups={})
+    top = SimpleNamespace(_group=SimpleNamespace(metadata=about, arrays={}, groups={"g": below}))
+    found = parse_file(ScannedFile("a.nc"), lambda _: top)
+    assert {key for key, _ in found.items()} == {"zarr.json", "g/zarr.json"}
 
 
 def test_hdf5_on_any_filesystem():

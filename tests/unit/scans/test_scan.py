@@ -4,7 +4,7 @@ import pytest
 from support.cases import cases
 
 from chunkmill.errors import ScanError
-from chunkmill.scans.scan import ScanReport, _files, _placed, scan
+from chunkmill.scans.scan import ScanReport, _files, _Parsing, _placed, _shown, scan
 
 
 def test_a_glob_is_sorted_and_a_list_keeps_its_order(tmp_path):
@@ -48,6 +48,11 @@ def test_files_that_cannot_be_taken(tmp_path, urls, options, error, said):
 def test_nested_lists_say_the_place_of_each_file():
     found = _placed([["/a", "/b"], ["/c"]], ["t", "x"], None)
     assert found == (["/a", "/b", "/c"], {"/a": (0, 0), "/b": (0, 1), "/c": (1, 0)})
+
+
+def test_a_task_is_shown_by_its_files():
+    parsing = _Parsing(["/a", "/b", "/c"], (), {})
+    assert (_shown(parsing, range(1, 2)), _shown(parsing, range(3))) == ("/b", "/a … /c")
 
 
 def test_the_report_lists_what_was_left_out():
