@@ -216,10 +216,7 @@ class ZarrPythonStore(ReadsAhead, HeldInMemory):
         try:
             return bool(await self.below_zarr.exists(key))
         except NotImplementedError:
-            try:
-                return not [name async for name in self.below_zarr.list_dir(key)]
-            except NotImplementedError:  # of an array with other keys than it lists
-                return False
+            return await _gathered(lambda: self.below_zarr.list_dir(key)) == []  # `None` of an array
 
     # --- the event loop of zarr-python, to which its filesystems are bound
 

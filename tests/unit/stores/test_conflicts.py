@@ -116,13 +116,6 @@ def test_a_create_that_is_refused_for_ever_ends(store):
     assert conflicts.create_again(store, "k", lambda: True, 0.1) is False
 
 
-def test_a_service_that_refuses_every_condition_is_written_to_by_lock_alone():
-    store = MemoryStore()
-    store.set_by_condition = lambda *_: False
-    with pytest.warns(UserWarning, match=r"refuses writes whose condition holds.*lock alone"):
-        assert not conflicts.compares_versions(store, "refuses all")
-
-
 @cases(
     ("text", "expected"),
     [
