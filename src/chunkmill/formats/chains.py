@@ -32,8 +32,6 @@ _SYNONYMS = {
     "vlen_array": "numcodecs.vlen-array",
 }
 
-_SAME_DTYPE = {"transpose", "numcodecs.bitround", "bitround", "scale_offset", "reshape", "zarrs.squeeze"}
-
 # member that holds the dtype a filter takes, and the one it yields: numcodecs' names
 _TYPED = {
     "numcodecs.delta": ("dtype", "astype"),
@@ -147,8 +145,8 @@ def filter_input(codec: NamedConfig, dtype: DType, *, key: str) -> DType | None:
     return dtype if name is None else _numcodecs_dtype(name, key=key, field=codec.name)
 
 
-def dtype_after(codec: NamedConfig, dtype: DType, *, key: str) -> DType | None:
-    """Return the dtype of what an array -> array codec makes of `dtype`, byte order included; ``None``: not known here.
+def dtype_after(codec: NamedConfig, dtype: DType, *, key: str) -> DType:
+    """Return the dtype of what an array -> array codec makes of `dtype`, byte order included.
 
     numcodecs views buffers: GDAL writes a delta of ``<f8`` over ``<c16``. Raises `UnsupportedFeature` where the items
     of `dtype` cannot be seen as whole items of the codec's.
@@ -171,7 +169,7 @@ def dtype_after(codec: NamedConfig, dtype: DType, *, key: str) -> DType | None:
         return np.dtype("u1")
     if codec.name == "cast_value":
         return parse_v3(codec.configuration.get("data_type"), key=key, field="cast_value.data_type")
-    return dtype if codec.name in _SAME_DTYPE else None
+    return dtype
 
 
 def _numcodecs_dtype(value: JSON, *, key: str, field: str) -> DType:

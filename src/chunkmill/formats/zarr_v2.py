@@ -139,8 +139,7 @@ def _filtered(codec: NamedConfig, dtype: DType, key: str) -> DType:
     # numcodecs casts the buffer: a filter for the other byte order would see other numbers
     if expected is not None and {byte_order(expected), byte_order(dtype)} == {"little", "big"}:
         raise UnsupportedFeature(format=_FORMAT, feature=f"{codec.name} of {expected.str} over {dtype.str}", key=key)
-    after = dtype_after(codec, dtype, key=key)
-    return dtype if after is None else after
+    return dtype_after(codec, dtype, key=key)
 
 
 def _check_serializer(codec: NamedConfig, dtype: DType, key: str) -> None:

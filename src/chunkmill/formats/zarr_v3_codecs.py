@@ -46,9 +46,9 @@ _N5_ONLY = {"n5_block", "n5_lz4"}
 
 @dataclass(frozen=True, slots=True)
 class _Flight:
-    """Input of a codec: dtype and chunk lengths, where they are known; ``lax``: endian may be absent."""
+    """Input of a codec: dtype, chunk lengths where they are known; ``lax``: endian may be absent."""
 
-    dtype: DType | None
+    dtype: DType
     lengths: AxisLengths | None
     lax: bool
     key: str
@@ -102,12 +102,12 @@ def _parse(value: JSON, flight: _Flight) -> list[NamedConfig]:
     chain = [replace(codec, name=canonical(codec.name)) for codec in chain]
     check_arrangement(chain, key=key, field=field)
     result: list[NamedConfig] = []
-    itemsize = 1 if flight.dtype is None else flight.dtype.itemsize
+    itemsize = flight.dtype.itemsize
     for codec in chain:
         role = codec_kind(codec.name)
         if role == "array-array":
             parsed, flight = _array_array(codec, flight)
-            itemsize = 1 if flight.dtype is None else flight.dtype.itemsize
+            itemsize = flight.dtype.itemsize
         elif role == "array-bytes":
             parsed = _array_bytes(codec, flight)
             itemsize = itemsize if codec.name == "bytes" else 1
@@ -123,24 +123,19 @@ def _array_array(codec: NamedConfig, flight: _Flight) -> tuple[NamedConfig, _Fli
         order = transpose_order(codec, len(flight.lengths), key=flight.key)
         lengths: AxisLengths | None = tuple(flight.lengths[axis] for axis in order)
         return NamedConfig("transpose", {"order": order}), replace(flight, lengths=lengths)
-    known = None
-    if flight.dtype is not None:
-        known = dtype_after(codec, flight.dtype, key=flight.key)
-        taken = filter_input(codec, flight.dtype, key=flight.key)
-        # zarr-python, whose codecs these are, shapes what a filter yields like the chunk
-        if taken is not None and taken.kind != "O" and taken.itemsize != flight.dtype.itemsize:
-            feature = f"{codec.name} of {taken} over {flight.dtype}"
-            raise UnsupportedFeature(format=_FORMAT, feature=feature, key=flight.key)
-    # what is not known here may change the axes too
-    same_axes = known is not None and codec.name not in RESHAPING
-    return codec, replace(flight, dtype=known, lengths=flight.lengths if same_axes else None)
+    after = dtype_after(codec, flight.dtype, key=flight.key)
+    taken = filter_input(codec, flight.dtype, key=flight.key)
+    # zarr-python, whose codecs these are, shapes what a filter yields like the chunk
+    if taken is not None and taken.kind != "O" and taken.itemsize != flight.dtype.itemsize:
+        feature = f"{codec.name} of {taken} over {flight.dtype}"
+        raise UnsupportedFeature(format=_FORMAT, feature=feature, key=flight.key)
+    return codec, replace(flight, dtype=after, lengths=None if codec.name in RESHAPING else flight.lengths)
 
 
 def _array_bytes(codec: NamedConfig, flight: _Flight) -> NamedConfig:
     if codec.name == "sharding_indexed":
         return NamedConfig(codec.name, _parse_sharding(codec.configuration, flight))
-    if flight.dtype is not None:
-        _check_serializer(codec, flight.dtype, flight)
+    _check_serializer(codec, flight.dtype, flight)
     return NamedConfig("bytes", _parse_bytes(codec.configuration, flight)) if codec.name == "bytes" else codec
 
 
@@ -155,8 +150,6 @@ def _parse_bytes(configuration: Mapping[str, JSON], flight: _Flight) -> dict[str
     endian = configuration.get("endian", "little" if flight.lax else None)
     if set(configuration) - {"endian"} or endian not in ("little", "big", None):  # a tuple: may be unhashable
         raise MetadataError(key=flight.key, field="bytes", got=dict(configuration), expected="endian: little or big")
-    if flight.dtype is None:
-        return dict(configuration)
     if byte_order(flight.dtype) == "none":
         return {}  # void for single bytes: "big" swaps nothing
     if endian is None:

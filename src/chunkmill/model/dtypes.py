@@ -294,10 +294,7 @@ def _struct(fields: list[tuple[str, DType]], key: str, field: str) -> DType:
     # numpy would call an empty name "f0"
     if not all(type(name) is str and name for name in names) or len(set(names)) != len(names):
         raise MetadataError(key=key, field=field, got=names, expected="unique field names that are not empty")
-    try:
-        found = np.dtype(fields)
-    except (TypeError, ValueError) as error:
-        raise MetadataError(key=key, field=field, got=str(error), expected="fields that numpy can hold") from None
+    found = np.dtype(fields)
     return _checked_size(found, str(found), key, field)
 
 

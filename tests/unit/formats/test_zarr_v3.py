@@ -12,6 +12,7 @@ from support.cases import cases
 from chunkmill.errors import MetadataError, UnsupportedFeature
 from chunkmill.formats.chains import with_defaults
 from chunkmill.formats.zarr_v3 import ZarrV3
+from chunkmill.formats.zarr_v3_codecs import for_peers
 from chunkmill.model.dtypes import STRING
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
 from chunkmill.model.metadata import ChunkKeyEncoding, GroupMetadata, NamedConfig
@@ -179,6 +180,12 @@ def test_codecs_are_normalised(given, data_type, kept):
     metadata = parse(codecs=given, data_type=data_type, fill_value=False if data_type == "bool" else 0)
     assert metadata.codecs == tuple(NamedConfig(item["name"], item["configuration"]) for item in kept)
     assert emit(metadata)["codecs"] == kept
+
+
+def test_items_that_are_too_large_for_blosc_are_bytes_to_peers():
+    sizes = {n: {"name": "blosc", "configuration": {"typesize": n}} for n in (1, 255, 256)}
+    found = for_peers([NamedConfig(**each) for each in sizes.values()])
+    assert [each.configuration["typesize"] for each in found] == [1, 255, 1]
 
 
 BAD_CODECS = [

@@ -373,6 +373,16 @@ def test_a_system_whose_axes_are_exchanged_is_reached_by_no_scale(step):
     assert image.systems["stage"] == (((0.5, 0.5), (0, 0)),)
 
 
+@cases(("scale", "expected"), [([0, 2], {}), ([1, 2], {"stage": (((0.5, 0.25), (0, 0)),)})])
+def test_a_system_from_which_the_levels_are_reached_by_a_scale_without_zeros(scale, expected):
+    stored = {"datasets": [{"path": "0", "coordinateTransformations": [scaled(0.5, "own")]}]}
+    stored["coordinateSystems"] = [{"name": name, "axes": AXES} for name in ("own", "stage")]
+    ends = {"input": {"name": "stage"}, "output": {"name": "own"}}
+    stored["coordinateTransformations"] = [{"type": "scale", "scale": scale, **ends}]
+    (image,) = parse_multiscales({"ome": {"version": "0.6", "multiscales": [stored]}}, none)
+    assert image.systems == expected
+
+
 # --------------------------------------------------------------------------------------------------------------------
 # Units: one name for each, and the symbol that N5's viewers parse
 

@@ -68,6 +68,16 @@ def test_locate_says_what_was_added(few):
     assert "x/9.9" not in references
 
 
+def test_keys_that_wait_become_arrays_from_time_to_time(monkeypatch):
+    monkeypatch.setattr(reference_builder, "_MOST_WAITING", 2)
+    builder, sizes = ReferenceBuilder(), []
+    for i in range(5):
+        builder.add(f"{'xyz'[i % 3]}/{i}", "u", i)
+        sizes.append(len(builder._keys))
+    assert sizes == [1, 0, 1, 0, 1]
+    assert builder.build().locate("x/3") == Reference("u", 3)
+
+
 def built_at_once(keys):
     builder = ReferenceBuilder()
     builder.url_id("u")

@@ -326,6 +326,11 @@ CHUNKS = {
 }  # fmt: skip
 
 
+def test_groups_of_zarr_v3_have_no_chunks():
+    references, log = opened({"g/zarr.json": {"zarr_format": 3, "node_type": "group"}}, {})
+    assert (list(references.keys()), list(references.keys("g/")), log) == (["g/zarr.json"], ["g/zarr.json"], [])
+
+
 def test_what_is_written_is_read_again():
     references = parse_reference_json(json.dumps(DOCUMENTS | CHUNKS).encode())
     files = dict(emit_reference_parquet(references, record_size=5))
