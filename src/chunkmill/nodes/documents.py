@@ -467,10 +467,9 @@ def write_consolidated(store: Store, documents_format: Format, path: str, collec
 
     They are collected again after writing: a node that was made in between is not left out.
     """
-    key = documents_format.consolidated_key(path)
+    key: Any = documents_format.consolidated_key(path)
     if key is None:
-        documents_format.emit_consolidated(path, collect())  # UnsupportedFeature
-        return
+        documents_format.emit_consolidated(path, {})  # UnsupportedFeature
     is_done = False
 
     def collected(there: bytes | None) -> bytes | None:

@@ -1,6 +1,8 @@
 """Many arrays created at once."""
 
 from contextlib import ExitStack
+from threading import Lock
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -72,6 +74,12 @@ def test_those_that_are_alike_but_for_a_sign_are_not_the_same():
     about = {str(fill): ABOUT | {"dtype": "f4", "fill_value": fill} for fill in (0.0, -0.0)}
     made = cm.create_arrays(MemoryStore(), about)  # those that are alike are described once
     assert [str(array.fill_value) for array in made.values()] == ["0.0", "-0.0"]
+
+
+def test_arrays_like_what_cannot_be_pickled_are_described_one_by_one():
+    like = [SimpleNamespace(shape=(n,), dtype="i4", file=Lock()) for n in (3, 4)]
+    made = cm.create_arrays(MemoryStore(), {str(n): {"like": each} for n, each in enumerate(like)})
+    assert [array.shape for array in made.values()] == [(3,), (4,)]
 
 
 @pytest.mark.parametrize("fmt", FORMATS)

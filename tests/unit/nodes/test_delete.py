@@ -15,7 +15,7 @@ from chunkmill.errors import JobError, KeysLeft, NodeNotFound, StoreError
 from chunkmill.formats.registry import get_format
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.lease import discard_block_write, leased
-from chunkmill.journal.plans import Plan
+from chunkmill.journal.plans import LEASE, Plan
 from chunkmill.nodes.opening import walk
 from chunkmill.stores import conflicts
 from chunkmill.stores.local import LocalStore
@@ -206,6 +206,9 @@ def test_messages(tmp_path):
     store = make(str(tmp_path / "a"))
     with pytest.raises(NodeNotFound, match="'x'"):
         cm.delete(store, "x")
+    Journal(LocalStore(store), Plan("y", "make it", "plan", kind=LEASE)).begin()
+    with pytest.raises(NodeNotFound, match="'y'"):  # its writer died before it made it
+        cm.delete(store, "y")
     with pytest.raises(NodeNotFound):
         cm.delete(tmp_path / "nothing")
     assert not (tmp_path / "nothing").exists()

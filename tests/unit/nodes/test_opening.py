@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from functools import partial
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from support.cases import cases
 from support.recording import FailingStore, RecordingStore, contents, copy_keys
 
 import chunkmill as cm
-from chunkmill.errors import MetadataError, NodeExists, NodeNotFound, UnsupportedFeature
+from chunkmill.errors import MetadataError, NodeExists, NodeNotFound, StoreError, UnsupportedFeature
 from chunkmill.formats.registry import get_format
 from chunkmill.nodes import opening
 from chunkmill.stores.memory import MemoryStore
@@ -458,3 +459,16 @@ def test_a_folder_of_parquet_references_opens_by_its_url(tmp_path):
 def test_a_store_that_cannot_be_listed_is_said_to_have_nothing_of_a_known_format():
     with pytest.raises(NodeNotFound, match="nothing of a known format answers there"):
         cm.open(FailingStore(MemoryStore(), 1, ("list_dir",)))
+
+
+def test_a_document_that_cannot_be_read_is_not_taken_for_absent_where_others_are_forbidden(monkeypatch):
+    """The node would be another one: of the format that was found."""
+    forbidden = StoreError(url="", key="", reason="403")
+    forbidden.__cause__ = PermissionError()
+    cm.create_group(store := MemoryStore(), format="zarr2")
+    failing = FailingStore(store, 1, ["get"], times=1)
+    failing.is_remote = True
+    monkeypatch.setattr(opening, "fetch", Mock(side_effect=forbidden))
+    with pytest.raises(StoreError, match="injected failure"):
+        cm.open(failing)
+    assert cm.open(failing).format == "zarr2"

@@ -8,7 +8,7 @@ from support.cases import cases
 from support.recording import CHANGES, RecordingStore, contents
 
 import chunkmill as cm
-from chunkmill.errors import NodeExists
+from chunkmill.errors import JobError, NodeExists
 from chunkmill.formats.registry import get_format
 from chunkmill.journal.plans import LEASE, Plan, journal_prefix
 from chunkmill.nodes.changes import merged
@@ -86,3 +86,12 @@ def test_a_writer_whose_lease_was_taken_over_takes_nothing_back(store, is_taken_
     with pytest.raises(ZeroDivisionError):
         fail()
     assert contents(store) == (theirs | {"a/.zattrs": b"{}"} if is_taken_over else {})
+
+
+def test_what_is_staged_is_put_in_place_whole_or_not_at_all(store):
+    cm.create_array(store, "a", shape=(7,), dtype="i4", format="zarr2")
+    with writer(store, "a", overwrite=True).held("write it", continues=True) as own:
+        pass
+    with pytest.raises(JobError, match="another writer has taken the place"), own.continued("write it", 1):
+        pytest.fail("a chunk of it is not there any more")
+    assert cm.open_array(store, "a").shape == (7,)
