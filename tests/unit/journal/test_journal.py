@@ -9,10 +9,12 @@ from support.recording import Meanwhile, SlowStore
 from support.small_jobs import dead_heartbeat, put
 
 from chunkmill.errors import JobError
+from chunkmill.journal import heartbeat
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.lease import leased
 from chunkmill.journal.plans import LEASE, RUNNING, Plan, end_plan
 from chunkmill.journal.records import Record
+from chunkmill.journal.unfinished import jobs_at
 from chunkmill.runtime import task as stage_task
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
@@ -177,7 +179,7 @@ def test_a_job_whose_client_is_alive_is_not_discarded(store):
         Journal(store, Plan("a", "put more", "another")).resume()
 
 
-def test_a_job_whose_client_is_silent_tells_when_it_can_be_discarded(store):
+def test_a_job_whose_client_is_silent_tells_when_it_can_be_discarded(store, monkeypatch):
     journal = Journal(store, Plan("a", "put it", "plan"))
     journal.begin()
     beat = dead_heartbeat(key="silent").replace(b'"host": "', b'"host": "elsewhere-')
@@ -185,6 +187,9 @@ def test_a_job_whose_client_is_silent_tells_when_it_can_be_discarded(store):
     told = r"whose client is silent for \d+ s: 'put it'.*resume=False.* discards it when that client has missed two"
     with pytest.raises(JobError, match=told):
         Journal(store, Plan("a", "put more", "another")).resume()
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.02)
+    found = [[job.is_running for job in jobs_at(store, "a", watches=watches)] for watches in (False, True)]
+    assert found == [[True], [False]]
 
 
 def test_who_mends_a_damaged_plan_leaves_that_of_a_job_that_began_meanwhile(store, monkeypatch):
