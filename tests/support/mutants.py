@@ -65,7 +65,6 @@ HARMLESS = {
     ("codecs/pipeline.py", "out is not None"): "the values are copied once more",
     ("conversion/actions.py", "_same_sharding(old.sharding, new.sharding)"): "the same in either order",
     ("conversion/coarsen.py", "gcd(a.length, b.length)"): "the same in either order",
-    ("conversion/target_metadata.py", "len(known) >= _MAX_KNOWN"): "a cache holds one more",
     ("conversion/target_metadata.py", "'vlen-bytes' in serializers"): "formats of objects hold their fill values",
     ("dask_arrays/as_dask.py", "raise masked()"): "masked blocks are refused when they are computed, too",
     ("dask_arrays/blocks.py", "return ()"): "compared with chunks alone, and equal to none of an array with axes",
