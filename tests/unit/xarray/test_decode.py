@@ -1,9 +1,12 @@
 """Variables that bypass CF decoding."""
 
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 import xarray as xr
 from support.cases import cases
+from xarray import conventions
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, DatasetError
@@ -96,6 +99,16 @@ def test_an_argument_that_xarray_does_not_have_is_no_error_of_a_variable(store):
     cm.create_array(store, "v", shape=(4,), dtype="i4", chunks=(2,), attributes={"scale_factor": 2.0})
     with pytest.raises(TypeError, match="gruop"):
         xr.open_dataset(store, engine="chunkmill", gruop="a")
+
+
+def test_variables_that_xarray_cannot_decode_together_are_an_error_of_ours(store, monkeypatch):
+    decode = conventions.decode_cf_variables
+    for name in ("v", "u"):
+        cm.create_array(store, name, shape=(4,), dtype="i4", attributes={"scale_factor": 2.0})
+    alone = Mock(side_effect=lambda its, *args, **how: decode(its, *args, **how) if len(its) == 1 else 1 // 0)
+    monkeypatch.setattr(conventions, "decode_cf_variables", alone)
+    with pytest.raises(DatasetError, match=r"cannot decode its variables together: .* by zero; decode_cf=False"):
+        xr.open_dataset(store, engine="chunkmill")
 
 
 def test_joined_characters(store):

@@ -15,7 +15,7 @@ from support.recording import RecordingStore
 from support.servers import serve_files
 
 import chunkmill as cm
-from chunkmill.errors import DatasetError, MetadataError, NodeNotFound
+from chunkmill.errors import ChunkError, DatasetError, MetadataError, NodeNotFound
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store
 from chunkmill.xarray.backend import ChunkmillBackendEntrypoint
@@ -152,6 +152,8 @@ def test_fill_values_as_others_write_them_are_understood():
         options = {"dtype": dtype, "attributes": {"_FillValue": value}, "overwrite": True}
         cm.create_array(store, "a", shape=(2,), chunks=(2,), **options)
         np.testing.assert_equal(read(store).a.encoding["_FillValue"], expected)
+    cm.create_array(store, "a", shape=(2,), dtype="i1", attributes={"_FillValue": 300}, overwrite=True)
+    assert "_FillValue" not in read(store).a.encoding | read(store).a.attrs  # which no element has
     cm.create_array(store, "deep/a", shape=(2,), dtype="f4", chunks=(2,), attributes={"_FillValue": "no number"})
     with pytest.raises(MetadataError, match=r"deep/a.*_FillValue.*no number"):
         read(store, group="deep")
@@ -269,6 +271,16 @@ def test_index_coordinates_are_read_in_one_wait(tmp_path):
         again = pickle.loads(pickle.dumps(lazy))
         np.testing.assert_array_equal(again.y.values, ds.y)
         xr.testing.assert_identical(opened.load(), ds)
+
+
+def test_an_index_coordinate_that_cannot_be_read_fails_alone(store):
+    write_dataset(xr.Dataset({}, {"x": [1, 2], "y": [3, 4]}), store)
+    store.set("x/c/0", b"damaged")
+    store.is_remote = True  # where they are read together
+    lazy = xr.open_dataset(store, engine="chunkmill", create_default_indexes=False)
+    assert lazy.y.values.tolist() == [3, 4]
+    with pytest.raises(ChunkError, match="x/c/0"):
+        lazy.x.load()
 
 
 def test_consolidated_metadata_are_all_that_is_asked_for(written_by_xarray):

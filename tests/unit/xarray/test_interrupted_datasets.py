@@ -13,7 +13,7 @@ import chunkmill as cm
 from chunkmill.errors import DatasetError, StoreError
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store
-from chunkmill.xarray.publication import ATTRIBUTE
+from chunkmill.xarray.publication import ATTRIBUTE, UnfinishedAppend
 
 LATER = series(3, "2000-01-06")
 
@@ -110,6 +110,15 @@ def test_an_array_that_changes_while_an_append_is_published(change):
     cm.write_dataset(series(), below := MemoryStore(), consolidated=False)
     store = Meanwhile(below, ("set_if", "zarr.json"), change)
     refused(r"'v'.* was changed or replaced by others while elements were .*again", LATER, store, append_dim="time")
+
+
+def test_an_append_that_others_have_marked_since_it_was_planned():
+    cm.write_dataset(series(), below := MemoryStore(), consolidated=False)
+    mark = {ATTRIBUTE: UnfinishedAppend("time", {"v": (3,)}).to_json()}
+    marked = cm.create_group(MemoryStore(), attributes=mark).store.get("zarr.json")
+    its_lease = Meanwhile(below, lambda method, key: method in CHANGES, lambda its: its.set("zarr.json", marked))
+    refused(r"was changed or replaced by others while elements", LATER, its_lease, append_dim="time")
+    assert below.get("zarr.json") == marked
 
 
 @pytest.mark.parametrize(("name", "path"), [("zarr2", ""), ("zarr3", "g"), ("n5", "")])
