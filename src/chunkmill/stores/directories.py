@@ -38,7 +38,10 @@ def can_exchange(path: str, store: str = "") -> bool:
     if not os.path.isdir(path) or os.path.islink(path) or os.path.ismount(path):  # noqa: PTH112, PTH114
         return False
     above = os.path.dirname(path)  # noqa: PTH120
-    one_file_system = not store or os.stat(path).st_dev == os.stat(store).st_dev  # noqa: PTH116
+    try:
+        one_file_system = not store or os.stat(path).st_dev == os.stat(store).st_dev  # noqa: PTH116
+    except OSError:  # others have deleted it
+        return False
     return one_file_system and os.access(above, os.W_OK | os.X_OK)
 
 

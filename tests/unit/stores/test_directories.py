@@ -79,11 +79,14 @@ def test_a_lock_that_is_interrupted_is_not_held(tmp_path, monkeypatch):
         pass
 
 
-def test_what_cannot_be_renamed(tmp_path):
+def test_what_cannot_be_renamed(tmp_path, monkeypatch):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     assert not LocalStore(tmp_path / "link").can_replace("")
     assert not LocalStore(tmp_path).can_replace("link/")
+    with monkeypatch.context() as patch:
+        patch.setattr(os.path, "isdir", lambda _: True)  # it was there a moment ago
+        assert not LocalStore(tmp_path).can_replace("gone/")
     assert not LocalStore(tmp_path / "not there").can_replace("")
 
 
