@@ -1,6 +1,7 @@
 """Directories written beside those that they replace."""
 
 import errno
+import os
 from unittest.mock import Mock
 
 import pytest
