@@ -184,8 +184,8 @@ def test_a_group_that_is_deleted_between_its_document_and_what_is_in_it(store, f
 def test_a_group_that_consolidated_metadata_alone_know(store):
     cm.create_group(store, "g", format="zarr2", attributes={"of": "g"})
     cm.consolidate(store)
-    store.delete("g/.zgroup")
-    cm.convert(store, target := MemoryStore(), format="zarr3")
+    store.delete_many([".zgroup", "g/.zgroup", "g/.zattrs"])
+    cm.convert(cm.open_group(store, consolidated=True), target := MemoryStore(), format="zarr3")
     assert cm.open_group(target, "g").attributes == {"of": "g"}
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support import hostile
 from support.cases import cases
-from support.recording import FailingStore, RecordingStore, contents, copy_keys
+from support.recording import FailingStore, Meanwhile, RecordingStore, contents, copy_keys
 
 import chunkmill as cm
 from chunkmill.errors import MetadataError, NodeExists, NodeNotFound, StoreError, UnsupportedFeature
@@ -466,9 +466,10 @@ def test_a_document_that_cannot_be_read_is_not_taken_for_absent_where_others_are
     forbidden = StoreError(url="", key="", reason="403")
     forbidden.__cause__ = PermissionError()
     cm.create_group(store := MemoryStore(), format="zarr2")
-    failing = FailingStore(store, 1, ["get"], times=1)
+    lost = StoreError(url="", key="", reason="the connection was lost")
+    failing = Meanwhile(store, ("get", "zarr.json"), Mock(side_effect=lost))
     failing.is_remote = True
     monkeypatch.setattr(opening, "fetch", Mock(side_effect=forbidden))
-    with pytest.raises(StoreError, match="injected failure"):
+    with pytest.raises(StoreError, match="connection was lost"):
         cm.open(failing)
     assert cm.open(failing).format == "zarr2"
