@@ -7,7 +7,7 @@ A kind of job is a subclass of each. The rest is the same for all: fingerprint, 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NotRequired, TypedDict
 
@@ -195,6 +195,5 @@ class Work(ABC):
         """Return arguments that its plan stores in words, of which an error names the first that differs."""
         return {}
 
-    def described(self, tasks: Any, worker: Worker) -> Described:  # noqa: ARG002 - of kinds without a plan
-        """Return text and estimates of the job as it was fitted to those workers, for plans."""
-        raise TypeError(f"{self.operation}: no plan is shown of it")
+    described: ClassVar[Callable[..., Described]]
+    """Method of kinds that are planned: called with tasks and the worker that they fit, it returns what plans show."""

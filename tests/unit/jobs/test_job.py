@@ -183,11 +183,6 @@ def test_workers_that_hold_no_task_are_told_how_much_one_needs(unfinished, worke
     assert said.startswith("an unfinished job of another plan, so that this fails; resume=False")
 
 
-def test_of_a_kind_of_job_no_plan_may_be_shown():
-    with pytest.raises(TypeError, match="put: no plan is shown of it"):
-        shown.plan_work(make_job(MemoryStore()).work, Worker(800, 8, 1))
-
-
 def test_the_error_of_a_task_that_learns_first_that_its_job_is_cancelled_says_so(store, monkeypatch):
     monitor = JobMonitor("put it")
     monkeypatch.setattr(jobs, "JobMonitor", lambda *_: monitor)

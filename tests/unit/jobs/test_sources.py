@@ -225,15 +225,6 @@ def test_chunks_that_change_under_an_equal_document_are_old_or_new_and_whole(job
     assert not cm.verify((store, "a"), target).equal
 
 
-def test_a_group_without_nodes_that_consolidated_metadata_alone_know(store):
-    cm.create_group(store, "e", format="zarr2", attributes={"by": "me"})
-    make(store, **SOURCE, format="zarr2")
-    cm.consolidate(store)
-    store.delete("e/.zgroup")
-    cm.convert(store, target := MemoryStore(), format="zarr3")
-    assert cm.open_group(target, "e").attributes == {"by": "me"}
-
-
 class Forgetful(ByGet):
     """A network disk that lists files, and says "no such file" for some of them, however often it is asked."""
 

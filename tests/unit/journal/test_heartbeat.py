@@ -178,11 +178,10 @@ def test_a_client_that_misses_two_beats_is_dead(seconds, caplog):
     assert is_live(aged_heartbeat(7190, "elsewhere", 1, key="k"))  # it was suspended, and is back
 
 
-def test_no_more_silent_clients_are_remembered_than_a_stranger_can_invent(monkeypatch):
-    monkeypatch.setattr(heartbeat, "_WATCHED", watched := {})
+def test_no_more_silent_clients_are_remembered_than_a_stranger_can_invent(seconds, monkeypatch):
     monkeypatch.setattr(heartbeat, "_MAX_STOOD", 2)
     assert all(is_live(aged_heartbeat(7200, "elsewhere", 1, key=key)) for key in "abcd")
-    assert list(watched) == ["d"]
+    assert list(heartbeat._WATCHED) == ["d"]
 
 
 @cases("damage", [{"key": ["x"]}, {"pid": 1e999}, {"seen": 5}, {"host": {}}])

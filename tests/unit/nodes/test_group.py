@@ -58,15 +58,14 @@ def test_only_arrays_named_as_levels_are_opened_for_images():
 
 
 def test_a_level_of_an_image_that_is_no_array_of_its_axes_is_an_error():
-    level = {"path": "0", "coordinateTransformations": [{"type": "scale", "scale": [1, 1]}]}
-    axes = [{"name": name, "type": "space"} for name in "yx"]
-    about = {"multiscales": [{"version": "0.4", "axes": axes, "datasets": [level]}]}
-    group = cm.create_group(MemoryStore(), format="zarr2", attributes=about)
-    group.create_group("0")
-    with pytest.raises(MetadataError, match="got 'a group', expected an array of 2 axes"):
-        _ = group.multiscales
+    source, store = cm.create_array({}, shape=(4, 4), dtype="u1"), MemoryStore()
+    cm.pyramid(source, store, levels=1)
+    group = cm.open_group(store, mode="r+")
     group.create_array("0", shape=(2, 3, 4), dtype="u1", overwrite=True)
     with pytest.raises(MetadataError, match="got 'an array of 3 axes', expected an array of 2 axes"):
+        _ = group.multiscales
+    group.create_group("0", overwrite=True)
+    with pytest.raises(MetadataError, match="got 'a group', expected an array of 2 axes"):
         _ = group.multiscales
 
 

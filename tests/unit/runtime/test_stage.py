@@ -170,11 +170,7 @@ def test_it_is_this_process_alone():
     assert child < before
 
 
-def test_systems_without_a_status_of_processes_ask_getrusage(monkeypatch):
+def test_systems_that_do_not_tell(monkeypatch):
     monkeypatch.setattr(worker_memory, "open", Mock(side_effect=FileNotFoundError), raising=False)
-    monkeypatch.setattr(worker_memory, "_found", (0, 0))
-    monkeypatch.setattr(worker_memory, "resource", Mock(**{"getrusage.return_value.ru_maxrss": 3 << 20}))
-    monkeypatch.setattr(sys, "platform", "darwin")  # in bytes there
-    assert peak_memory() == 3 << 20
     monkeypatch.setattr(worker_memory, "resource", None)
     assert peak_memory() == 0

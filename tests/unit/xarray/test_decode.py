@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import xarray as xr
 from support.cases import cases
-from xarray import conventions
 
 import chunkmill as cm
 from chunkmill.errors import ChunkError, DatasetError
@@ -102,12 +101,10 @@ def test_an_argument_that_xarray_does_not_have_is_no_error_of_a_variable(store):
 
 
 def test_variables_that_xarray_cannot_decode_together_are_an_error_of_ours(store, monkeypatch):
-    decode = conventions.decode_cf_variables
-    for name in ("v", "u"):
-        cm.create_array(store, name, shape=(4,), dtype="i4", attributes={"scale_factor": 2.0})
-    alone = Mock(side_effect=lambda its, *args, **how: decode(its, *args, **how) if len(its) == 1 else 1 // 0)
-    monkeypatch.setattr(conventions, "decode_cf_variables", alone)
-    with pytest.raises(DatasetError, match=r"cannot decode its variables together: .* by zero; decode_cf=False"):
+    cm.create_array(store, "v", shape=(4,), dtype="i4", attributes={"scale_factor": 2.0})
+    fails_at_first = Mock(side_effect=[ValueError("clash"), None])
+    monkeypatch.setattr("xarray.conventions.decode_cf_variables", fails_at_first)
+    with pytest.raises(DatasetError, match=r"cannot decode its variables together: clash; decode_cf=False"):
         xr.open_dataset(store, engine="chunkmill")
 
 
