@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from chunkmill.errors import MetadataError
 from chunkmill.stores.memory import MemoryStore
 
 
@@ -50,6 +51,19 @@ def cases(names, rows):
         return run
 
     return decorate
+
+
+def refusals(rows, call, *, key=None, error=MetadataError):
+    """Return a test of rows (words, given): `call` of what is given raises the error, with those words, of that key."""
+
+    @cases(("words", "given"), rows)
+    def test(words, given):
+        with pytest.raises(error) as caught:
+            call(given)
+        assert words in str(caught.value)
+        assert key in (None, caught.value.key)
+
+    return test
 
 
 def fresh(name, value, i, patch):
