@@ -10,7 +10,7 @@ import re
 import reprlib
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from math import inf, isfinite
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, cast
 
@@ -50,6 +50,9 @@ class Format(ABC):
     masks_fill_value: ClassVar[bool] = False
     """Whether xarray takes the fill value for netCDF's ``_FillValue``, that of missing elements, by default."""
 
+    group_documents: ClassVar[frozenset[str]] = frozenset()
+    """Names of documents that a group has among its nodes, which no node can have then."""
+
     has_xarray_engine: ClassVar[bool] = False
     """``engine="zarr"``, which xarray brings, opens it."""
 
@@ -85,7 +88,7 @@ class Format(ABC):
 
     def normalize_path(self, path: str) -> str:
         """Return the canonical form of a node's path (no slashes at the ends), or raise `MetadataError`."""
-        return normalize_path(path)
+        return normalize_path(path, documents=self.group_documents)
 
     def root_keys(self) -> tuple[str, ...]:
         """Keys of documents at the root of a store that configure the format; none for most."""
@@ -118,7 +121,7 @@ class Format(ABC):
     def child_name(self, path: str, prefix: str, name: str) -> str | None:  # noqa: ARG002 - of others
         """Return the child that `name`, listed below `prefix`, may be of; ``None`` when it is none."""
         child = name.removesuffix("/")
-        return None if child in {name, "", ".", ".."} else child
+        return None if child in {name, "", ".", "..", *self.group_documents} else child
 
     @abstractmethod
     def parse_array(self, path: str, documents: Mapping[str, bytes]) -> ArrayMetadata | None:
@@ -294,10 +297,10 @@ def _spelled_out(value: JSON) -> JSON:
     return value
 
 
-def normalize_path(path: str, *, backslash: bool = False) -> str:
+def normalize_path(path: str, *, backslash: bool = False, documents: Collection[str] = ()) -> str:
     r"""Return `path` without slashes at the ends or doubled; `MetadataError` for ``.`` and ``..`` segments.
 
-    `backslash`: whether ``\\`` separates like ``/`` (Zarr v2).
+    `backslash`: whether ``\\`` separates like ``/`` (Zarr v2). `documents`: further names that no node has.
 
     Examples
     --------
@@ -312,6 +315,8 @@ def normalize_path(path: str, *, backslash: bool = False) -> str:
     for segment in segments:
         if segment in {".", ".."} or "\0" in segment:
             raise MetadataError(key=path, field="path", got=path, expected="a path without '.' and '..' segments")
+        if segment in documents:
+            raise MetadataError(key=path, field="path", got=path, expected=f"a path without the document {segment!r}")
     return "/".join(segments)
 
 

@@ -248,6 +248,7 @@ class N5(Format):
     version: str = _VERSION
     name: ClassVar[str] = "n5"
     default_codecs: ClassVar[str] = "gzip"
+    group_documents: ClassVar[frozenset[str]] = frozenset({"attributes.json"})
     names_in_axes: ClassVar[bool] = True
     has_bool: ClassVar[bool] = False
     has_fill_value: ClassVar[bool] = False

@@ -255,6 +255,7 @@ class ZarrV2(Format):
     separator_override: Literal[".", "/"] | None = None
     name: ClassVar[str] = "zarr2"
     masks_fill_value: ClassVar[bool] = True
+    group_documents: ClassVar[frozenset[str]] = frozenset({".zgroup", ".zattrs"})
     has_xarray_engine: ClassVar[bool] = True
     has_numcodecs: ClassVar[bool] = True
     level_metadata: ClassVar[str | None] = "0.4"
@@ -266,7 +267,7 @@ class ZarrV2(Format):
 
     def normalize_path(self, path: str) -> str:
         r"""Return `path` as the specification normalises it: ``\`` is ``/``, ``.`` and ``..`` are errors."""
-        return normalize_path(path, backslash=True)
+        return normalize_path(path, backslash=True, documents=self.group_documents)
 
     def array_keys(self, path: str) -> tuple[str, ...]:
         """Keys of an array's documents, the required one first."""
