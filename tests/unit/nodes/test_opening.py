@@ -463,10 +463,9 @@ def test_a_store_that_cannot_be_listed_is_said_to_have_nothing_of_a_known_format
 
 def test_a_document_that_cannot_be_read_is_not_taken_for_absent_where_others_are_forbidden(monkeypatch):
     """The node would be another one: of the format that was found."""
-    forbidden = StoreError(url="", key="", reason="403")
+    forbidden, lost = (StoreError(url="", key="", reason=why) for why in ("403", "the connection was lost"))
     forbidden.__cause__ = PermissionError()
     cm.create_group(store := MemoryStore(), format="zarr2")
-    lost = StoreError(url="", key="", reason="the connection was lost")
     failing = Meanwhile(store, ("get", "zarr.json"), Mock(side_effect=lost))
     failing.is_remote = True
     monkeypatch.setattr(opening, "fetch", Mock(side_effect=forbidden))
