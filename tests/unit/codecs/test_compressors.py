@@ -63,18 +63,11 @@ TestBlosc = contract(
     reproduces=False,
 )
 TestLz4 = contract(after_bytes("numcodecs.lz4", acceleration=1), ARRAYS, [(ABC, "03000000 30 616263")])
-TestBzip2 = contract(
-    after_bytes("numcodecs.bz2", level=1),
-    ARRAYS,
-    [(ABC, bz2.compress(b"a").hex() + bz2.compress(b"bc").hex())],
-    reproduces=False,
-)
-TestXz = contract(
-    after_bytes("numcodecs.lzma", format=1, check=-1, preset=None, filters=None),
-    ARRAYS,
-    [(ABC, lzma.compress(b"ab").hex() + lzma.compress(b"c").hex() + "00000000")],
-    reproduces=False,
-)
+TWO_STREAMS = bz2.compress(b"a") + bz2.compress(b"bc")
+TestBzip2 = contract(after_bytes("numcodecs.bz2", level=1), ARRAYS, [(ABC, TWO_STREAMS.hex())], reproduces=False)
+XZ = after_bytes("numcodecs.lzma", format=1, check=-1, preset=None, filters=None)
+TWO_STREAMS = lzma.compress(b"ab") + lzma.compress(b"c") + bytes(4)
+TestXz = contract(XZ, ARRAYS, [(ABC, TWO_STREAMS.hex())], reproduces=False)
 
 
 def streamed_zstd(data, pieces):

@@ -25,9 +25,8 @@ TestRaw = fixed(
     [np.arange(6, dtype="i4").reshape(2, 3), np.array([[1.5, -2.5]])],
     [(np.arange(6, dtype="u2").reshape(2, 3), "0000 0002 00000002 00000003 0000 0003 0001 0004 0002 0005")],
 )
-TestCompressed = contract(
-    [n5_default(1, codec("gzip", level=1))], [np.arange(6, dtype="i4"), np.array([1, 2], "u1")], detects=False
-)
+GZIP = n5_default(1, codec("gzip", level=1))
+TestCompressed = contract([GZIP], [np.arange(6, dtype="i4"), np.array([1, 2], "u1")], detects=False)
 
 
 def test_blocks_of_other_shapes_are_cropped_and_filled():
@@ -91,9 +90,8 @@ def test_types_that_n5_has_not(dtype, ndim):
 @cases("target", ["n5", "zarr2", "zarr3"])
 def test_conversion(tmp_path, target):
     values = np.arange(35, dtype="i2").reshape(5, 7)
-    cm.convert(
-        filled(values, chunks=(2, 3), codecs=[n5_default(2, codec("gzip", level=6))]), tmp_path / "copy", format=target
-    )
+    source = filled(values, chunks=(2, 3), codecs=[n5_default(2, codec("gzip", level=6))])
+    cm.convert(source, tmp_path / "copy", format=target)
     copy = cm.open_array(tmp_path / "copy", format=target)
     assert copy[...].tolist() == values.tolist()
     assert (copy.metadata.codecs[0].name == "n5_default") == (target == "zarr3")

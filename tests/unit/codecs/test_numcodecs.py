@@ -45,11 +45,8 @@ TestShuffle = fixed(
     [np.arange(6, dtype="i4").reshape(2, 3), np.zeros(2)],
     [(np.array([0x04030201, 0x08070605], "i4"), "01 05 02 06 03 07 04 08")],
 )
-TestBase64 = fixed(
-    ["bytes", named("base64")],
-    [np.arange(7, dtype="u1"), np.arange(5, dtype="u1")],
-    [(np.frombuffer(b"Man", "u1"), b"TWFu".hex())],
-)
+MAN = np.frombuffer(b"Man", "u1")
+TestBase64 = fixed(["bytes", named("base64")], [np.arange(n, dtype="u1") for n in (7, 5)], [(MAN, b"TWFu".hex())])
 # it stops reading at its own end mark
 TestPcodec = contract(
     [named("pcodec", level=8)],
@@ -134,9 +131,8 @@ def test_dtypes_that_the_configuration_lacks_are_the_chunks():
 
 def test_lossy_casts_do_not_warn():
     array = np.array([np.nan, 1e30], "f4")
-    pipeline = pipeline_of(
-        [named("fixedscaleoffset", offset=0, scale=1, dtype="<f4", astype="<i2"), LITTLE], spec_of(array)
-    )
+    scaled = named("fixedscaleoffset", offset=0, scale=1, dtype="<f4", astype="<i2")
+    pipeline = pipeline_of([scaled, LITTLE], spec_of(array))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert pipeline.decode(pipeline.encode(array, spec_of(array)), spec_of(array)).shape == (2,)
@@ -239,12 +235,10 @@ def test_more_labels_than_numbers():
 
 def test_pcodec_of_another_length_raises():
     pytest.importorskip("pcodec")
-    specs = [chunks_of("i4", n) for n in (5, 6)]
-    five, six = (
-        pipeline_of([named("pcodec")], each).encode(np.arange(*each.shape, dtype="i4"), each) for each in specs
-    )
-    not_decoded([named("pcodec")], five, specs[1])
-    not_decoded([named("pcodec")], six, specs[0])
+    chain, specs = [named("pcodec")], [chunks_of("i4", n) for n in (5, 6)]
+    five, six = (pipeline_of(chain, each).encode(np.arange(*each.shape, dtype="i4"), each) for each in specs)
+    not_decoded(chain, five, specs[1])
+    not_decoded(chain, six, specs[0])
 
 
 TestZfpy = contract(

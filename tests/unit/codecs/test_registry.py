@@ -6,15 +6,8 @@ from support.cases import cases
 from support.codecs import chunks_of
 from support.scripts import run_script
 
-from chunkmill.codecs.registry import (
-    _CODECS,
-    build_pipeline,
-    default_serializer,
-    known_kind,
-    parse_codecs,
-    parse_numcodecs,
-    sharded,
-)
+from chunkmill.codecs import registry
+from chunkmill.codecs.registry import build_pipeline, default_serializer, parse_codecs
 from chunkmill.errors import MetadataError, UnknownCodec
 from chunkmill.model.metadata import CODECS, NamedConfig
 
@@ -72,7 +65,7 @@ def test_parse_codecs(codecs, dtype, expected):
 def test_parse_codecs_completes_what_is_inside_a_shard():
     inner = {"chunk_shape": [2, 2], "codecs": [codec("transpose", order="F"), "blosc"]}
     (shards,) = parse_codecs([codec("sharding_indexed", **inner)], I4)
-    assert shards == sharded([NamedConfig(**each) for each in (TURN, LITTLE, blosc())], (2, 2))
+    assert shards == registry.sharded([NamedConfig(**each) for each in (TURN, LITTLE, blosc())], (2, 2))
     assert parse_codecs([shards], I4) == (shards,)
 
 
@@ -122,11 +115,11 @@ def test_other_arrangements(chain):
 
 def test_kinds():
     names = ["transpose", "numcodecs.packbits", "n5_block", "numcodecs.json2", "crc32c", "n5_lz4", "numcodecs.who"]
-    kinds = [known_kind(NamedConfig(name)) for name in names]
+    kinds = [registry.known_kind(NamedConfig(name)) for name in names]
     assert kinds == ["array-array"] * 2 + ["array-bytes"] * 2 + ["bytes-bytes"] * 3
     with pytest.raises(UnknownCodec, match="sharding_indexed"):
-        known_kind(NamedConfig("who"))
-    assert set(_CODECS) == CODECS
+        registry.known_kind(NamedConfig("who"))
+    assert set(registry._CODECS) == CODECS
 
 
 @cases(
@@ -138,7 +131,7 @@ def test_kinds():
     ],
 )  # fmt: skip
 def test_parse_numcodecs(config, name):
-    assert parse_numcodecs(config).name == name
+    assert registry.parse_numcodecs(config).name == name
 
 
 def test_default_serializer():

@@ -158,9 +158,8 @@ def test_transposes_that_v2_cannot_say():
         emit(replace(metadata, codecs=(delta, NamedConfig("bytes", {"endian": "big"}))))
     with pytest.raises(MetadataError, match="fields of int32"):
         emit(replace(metadata, codecs=(NamedConfig("bytes", {"dtype": "<f8"}),)))
-    adapted = ZarrV2().adapt(
-        replace(metadata, codecs=(NamedConfig("numcodecs.astype", {"encode_dtype": ">i2"}), LITTLE))
-    )
+    astype = NamedConfig("numcodecs.astype", {"encode_dtype": ">i2"})
+    adapted = ZarrV2().adapt(replace(metadata, codecs=(astype, LITTLE)))
     assert adapted.codecs[1] == NamedConfig("bytes", {"endian": "big"})
     turns = [NamedConfig("transpose", {"order": order}) for order in ([1, 2, 0], [2, 0, 1])]
     assert emit(replace(metadata, codecs=(*turns, LITTLE)))["order"] == "C"  # they undo each other

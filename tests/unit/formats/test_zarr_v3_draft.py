@@ -75,7 +75,7 @@ def test_other_formats_have_a_zarr_json_too(version: Any) -> None:
     assert configured(zarr_format=version) is None
 
 
-REFUSED_ENTRY_POINTS = [
+BAD_ENTRIES = [
     ("['more'], expected no members besides ['extensions', 'metadata_encoding', 'zarr_format']", {"more": 1}),
     ("suffix: got 'nothing'", {"metadata_encoding": {"type": "json"}}),
     ("core version 4.0", {"zarr_format": f"{CORE[:-3]}4.0"}),
@@ -87,9 +87,7 @@ REFUSED_ENTRY_POINTS = [
 ]  # fmt: skip
 
 
-test_entry_points_that_are_refused = refusals(
-    REFUSED_ENTRY_POINTS, lambda changes: configured(**changes), key="zarr.json"
-)
+test_entry_points_that_are_refused = refusals(BAD_ENTRIES, lambda changes: configured(**changes), key="zarr.json")
 
 
 def test_extensions_that_need_not_be_understood() -> None:
@@ -159,23 +157,20 @@ def test_example_of_the_specification() -> None:
     ],
 )  # fmt: skip
 def test_data_types_that_are_refused(data_type: Any) -> None:
-    with pytest.raises(
-        MetadataError, match=r"data_type: got .*expected (one of bool|r<bits>, a multiple|an object of ext)"
-    ):
+    words = r"data_type: got .*expected (one of bool|r<bits>, a multiple|an object of ext)"
+    with pytest.raises(MetadataError, match=words):
         array(data_type=data_type, fill_value=0)
 
 
 def test_fallbacks() -> None:
-    decimal = {"extension": "https://example.org/x", "type": "decimal"}
+    decimal = {"extension": "https://host/x", "type": "decimal"}
     found = decimal | {"fallback": ["float128", "float32", "r32"]}
-    with pytest.warns(
-        UserWarning, match="'decimal' of extension 'https://example.org/x' is unknown .* read as 'float32'"
-    ):
+    with pytest.warns(UserWarning, match="'decimal' of extension 'https://host/x' is unknown .* read as 'float32'"):
         assert array(data_type=found, fill_value=0).dtype == np.dtype("f4")
     for wrong in ({"type": "x"}, {"extension": "x"}, {**decimal, "more": 1}, {"extension": 5, "type": "x"}):
         with pytest.raises(MetadataError, match="an object of extension, type and, perhaps, fallback"):
             array(data_type={"fallback": "int8", **wrong}, fill_value=0)
-    with pytest.raises(UnsupportedFeature, match=r"'decimal' of extension 'https://example.org/x', without a fallback"):
+    with pytest.raises(UnsupportedFeature, match=r"'decimal' of extension 'https://host/x', without a fallback"):
         array(data_type=decimal | {"fallback": ["float128", 3]}, fill_value=0)
 
 

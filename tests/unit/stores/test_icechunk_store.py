@@ -221,12 +221,9 @@ def test_a_failure_of_the_repository_is_an_error(store, monkeypatch):
     failure = icechunk.IcechunkError("no space\nat line 1")
     with monkeypatch.context() as of_version_1:
         of_version_1.setattr(type(store.below_zarr), "set", AsyncMock(side_effect=failure))
-        for grid, words in (
-            (b"regular", "no space"),
-            (b"rectilinear", "Icechunk 1 does not support a rectilinear grid"),
-        ):
-            with pytest.raises(ChunkmillError, match=words):
-                store.set("b/zarr.json", array(4).replace(b"regular", grid))
+        for new, text in ((b"regular", "no space"), (b"rectilinear", "Icechunk 1 does not support a rectilinear grid")):
+            with pytest.raises(ChunkmillError, match=text):
+                store.set("b/zarr.json", array(4).replace(b"regular", new))
     with pytest.raises(StoreError, match=r"the commit failed: no space$"):
         commit(Mock(commit=Mock(side_effect=failure)), "one", "here")
     monkeypatch.setattr(type(store.below_zarr), "exists", AsyncMock(side_effect=failure))

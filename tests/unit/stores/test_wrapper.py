@@ -11,24 +11,14 @@ from support.cases import cases
 from support.recording import Meanwhile, RecordingStore, UnfencedStore
 
 from chunkmill.errors import JobError
+from chunkmill.stores import wrapper
 from chunkmill.stores.base import ByteRange, ByteSpan, Store
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
-from chunkmill.stores.wrapper import (
-    AsksAboutChunks,
-    GuardedStore,
-    ListedStore,
-    Meter,
-    MeteredStore,
-    StoreWrapper,
-    _PassedOn,
-    digest_of,
-    guarded,
-    write_guard,
-)
+from chunkmill.stores.wrapper import GuardedStore, Meter, MeteredStore, StoreWrapper, digest_of, guarded
 from chunkmill.stores.zip import ZipStore
 
-METHODS = sorted(name for name, each in vars(StoreWrapper).items() if isinstance(each, _PassedOn))
+METHODS = sorted(name for name, each in vars(StoreWrapper).items() if isinstance(each, wrapper._PassedOn))
 
 
 @cases("name", METHODS)
@@ -36,9 +26,9 @@ def test_every_member_is_passed_on(name):
     below = SimpleNamespace(url="mine://", is_remote=True)
     member = object()
     setattr(below, name, member)
-    wrapper = StoreWrapper(below)
-    assert getattr(wrapper, name) is member
-    assert (wrapper.url, wrapper.is_remote) == ("mine://", True)
+    store = StoreWrapper(below)
+    assert getattr(store, name) is member
+    assert (store.url, store.is_remote) == ("mine://", True)
 
 
 def test_what_is_not_passed_on_is_made_of_what_is():
@@ -57,7 +47,7 @@ def test_only_listed_keys_are_asked_for():
     for key in ("a", "b"):
         below.set(key, b"123")
     below.clear()
-    store = ListedStore(below, {"a", "gone"})
+    store = wrapper.ListedStore(below, {"a", "gone"})
     assert (store.get("a", ByteRange(1)), store.get("b"), store.get("gone")) == (b"23", None, None)
     assert list(store.get_many([ByteSpan("b"), None, ByteSpan("a")])) == [None, None, b"123"]
     assert (store.size("a"), store.size("b")) == (3, None)
@@ -214,11 +204,11 @@ def test_parts_are_asked_about_again_before_they_are_published(below, guard):
 
 def test_only_tasks_are_guarded(below, guard):
     assert guarded(below) is below
-    token = write_guard.set(guard)
+    token = wrapper.write_guard.set(guard)
     try:
         guarded(below).set("a", b"1")
     finally:
-        write_guard.reset(token)
+        wrapper.write_guard.reset(token)
     assert guard.asked == [False]
 
 
@@ -226,7 +216,7 @@ def test_only_tasks_are_guarded(below, guard):
 def test_it_is_asked_before_others_changes_would_be_replaced(is_remote):
     ask, below = Mock(), MemoryStore()
     below.is_remote = is_remote
-    store = AsksAboutChunks(below, ask)
+    store = wrapper.AsksAboutChunks(below, ask)
     assert (store.get_versioned("a"), ask.call_count) == ((None, None), int(not is_remote))
     assert (store.set_if("a", b"1", None), ask.call_count) == (True, int(not is_remote))
     assert (store.set_if("a", b"2", None), ask.call_count) == (False, 1)

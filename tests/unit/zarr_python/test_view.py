@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import xarray as xr
+from contracts.codec_contract import codec
 from support.arrays import filled
 from support.cases import cases
 
@@ -91,7 +92,7 @@ def test_absent_chunks_are_absent(tmp_path):
 CATEGORIES = {"labels": ["a", "bc", "ü"], "dtype": "|O", "astype": "|u1"}  # of a codec that Zarr v3 has not
 
 
-@pytest.mark.parametrize("codecs", ["zstd", [{"name": "numcodecs.categorize", "configuration": CATEGORIES}]])
+@pytest.mark.parametrize("codecs", ["zstd", [codec("numcodecs.categorize", **CATEGORIES)]])
 def test_strings(tmp_path, codecs):
     texts = np.array(["a", "bc", "ü"], dtype=np.dtypes.StringDType())
     cm.to_store(texts, tmp_path / "x", format="zarr2", chunks=(2,), codecs=codecs)
@@ -168,10 +169,10 @@ def test_stores_are_equal_that_show_one_node_in_one_mode(tmp_path):
 @cases(
     ("encoding", "key"),
     [
-        ({"name": "default", "configuration": {"separator": "/"}}, "c/1"),
-        ({"name": "default", "configuration": {"separator": "."}}, "c.1"),
-        ({"name": "v2", "configuration": {"separator": "/"}}, "1"),
-        ({"name": "v2", "configuration": {"separator": "."}}, "1"),
+        (codec("default", separator="/"), "c/1"),
+        (codec("default", separator="."), "c.1"),
+        (codec("v2", separator="/"), "1"),
+        (codec("v2", separator="."), "1"),
     ],
 )
 def test_chunks_are_shown_by_the_keys_that_the_document_says(store, encoding, key, shards):
@@ -182,10 +183,7 @@ def test_chunks_are_shown_by_the_keys_that_the_document_says(store, encoding, ke
     array[...] = np.arange(1, 9)
     shown = ShownArray(array.stored, "a")
     assert store.get(f"a/{key}") is not None
-    assert json.loads(shown.document())["chunk_key_encoding"] == {
-        "name": "default",
-        "configuration": {"separator": "/"},
-    }
+    assert json.loads(shown.document())["chunk_key_encoding"] == codec("default", separator="/")
     assert list(shown.chunk_keys())[:2] == ["c/0", "c/1"]
     assert shown.value((1,), None) == bytes(store.get(f"a/{key}"))
 

@@ -113,9 +113,8 @@ TestZarr3, TestN5 = map(_tests_of, ["zarr3", "n5"])
 
 
 def test_most_of_what_reads_is_run():
-    assert {"test_get", "test_getsize", "test_get_partial_values", "test_get_raises", "test_store_eq", *REFUSALS} <= {
-        *RUN
-    }
+    assert REFUSALS.issubset(RUN)
+    assert {"test_get", "test_getsize", "test_get_partial_values", "test_get_raises", "test_store_eq"}.issubset(RUN)
     assert len(RUN) >= 20
 
 

@@ -68,11 +68,8 @@ def test_chunks_of_other_lengths_become_a_rectilinear_grid():
     joined = concat_references([month("a", 31), month("b", 28), month("c", 28), month("d", 30, 10)], "time")
     document = json.loads(joined.locate("x/zarr.json").data)
     assert document["shape"] == [117, 2]
-    shapes = [[[31, 1], [28, 1], [28, 1], [10, 3]], 1]
-    assert document["chunk_grid"] == {
-        "name": "rectilinear",
-        "configuration": {"kind": "inline", "chunk_shapes": shapes},
-    }
+    lengths = {"kind": "inline", "chunk_shapes": [[[31, 1], [28, 1], [28, 1], [10, 3]], 1]}
+    assert document["chunk_grid"] == {"name": "rectilinear", "configuration": lengths}
     assert "consolidated_metadata" not in json.loads(joined.locate("zarr.json").data)
     assert joined.locate("x/c/2/1") == Reference("c", 1, 8)
     assert joined.locate("x/c/5/0") == Reference("d", 200, 8)
@@ -113,14 +110,9 @@ def test_what_does_not_fit_is_listed(other, words):
 
 
 def test_all_offenders_are_listed_at_once():
-    with pytest.raises(MetadataError) as caught:
+    lines = "(?s)'air' in set 1: attribute.*'air' in set 0: its 3 elements are no multiple.*'lat' in set 2: shape"
+    with pytest.raises(MetadataError, match=lines):
         concat_references([day("a", 3), day("b", scale=1.0), day("c", lat=9)], "time")
-    for words in (
-        "'air' in set 0: its 3 elements are no multiple",
-        "'air' in set 1: attribute",
-        "'lat' in set 2: shape",
-    ):
-        assert words in str(caught.value)
 
 
 def test_sets_at_one_place_are_of_one_length():

@@ -155,9 +155,8 @@ def test_sets_of_several_blocks(monkeypatch):
 
 
 def generated(**gen):
-    return parsed(
-        {"version": 1, "templates": {"u": "http://h", "f": "{{c}}.nc"}, "gen": [gen], "refs": {"x/0.0": ["old", 1, 1]}}
-    )
+    templates, refs = {"u": "http://h", "f": "{{c}}.nc"}, {"x/0.0": ["old", 1, 1]}
+    return parsed({"version": 1, "templates": templates, "gen": [gen], "refs": refs})
 
 
 def test_several_dimensions_the_first_slowest():

@@ -39,10 +39,8 @@ def fsspec_rendered(text):
     """What fsspec makes of it as a url of ``gen``."""
     entry = {"key": "x", "url": text, "dimensions": {name: [value] for name, value in VALUES.items()}}
     document = {"version": 1, "templates": dict(TEMPLATES), "gen": [entry]}
-    fs = fsspec.filesystem(
-        "reference", fo=document, simple_templates=False, remote_protocol="file", skip_instance_cache=True
-    )
-    return fs.references["x"][0]
+    options = {"simple_templates": False, "remote_protocol": "file", "skip_instance_cache": True}
+    return fsspec.filesystem("reference", fo=document, **options).references["x"][0]
 
 
 @cases(("text", "expected"), CASES)
