@@ -55,41 +55,38 @@ class TestFsspecLocal(StoreContract):
         return FsspecStore(f"local://{tmp_path}/root")
 
 
-class TestObstoreS3(ContractOfSlowStores):
-    @pytest.fixture
-    def store(self, s3_server):  # noqa: F811
-        store = open_store(s3_server.new_bucket() + "/some/root", s3_server.storage_options)
-        assert isinstance(store, ObstoreStore)
-        return store
-
-
-class TestObstoreAzure(ContractOfSlowStores):
-    @pytest.fixture
-    def store(self, azure_server):  # noqa: F811
-        store = open_store(azure_server.new_container() + "/some/root", azure_server.storage_options)
-        assert isinstance(store, ObstoreStore)
-        assert store.compares_versions
-        return store
-
-
-class TestObstoreGcs(ContractOfSlowStores):
-    @pytest.fixture
-    def store(self, gcs_server):  # noqa: F811
-        store = open_store(gcs_server.new_store("some/root"))
-        assert isinstance(store, ObstoreStore)
-        assert store.compares_versions
-        return store
-
-
-@pytest.mark.filterwarnings("ignore:.*guarded by a lock alone")
-class OfFileServer(ContractOfSlowStores):
-    n_listed, n_threads, n_increments, n_replaced = 20, 3, 4, 3
+class OfServer(ContractOfSlowStores):
     server: ClassVar[str]
+    new_place = "new_folder"
 
     @pytest.fixture
     def store(self, request):
         server = request.getfixturevalue(self.server)
-        return open_store(server.new_folder() + "/some/root", server.storage_options)
+        return open_store(getattr(server, self.new_place)() + "/some/root", server.storage_options)
+
+
+class OfCloud(OfServer):
+    def test_versions_are_compared(self, store):
+        assert (type(store), store.compares_versions) == (ObstoreStore, True)
+
+
+class TestObstoreS3(OfCloud):
+    server, new_place = "s3_server", "new_bucket"
+
+
+class TestObstoreAzure(OfCloud):
+    server, new_place = "azure_server", "new_container"
+
+
+class TestObstoreGcs(OfCloud):
+    @pytest.fixture
+    def store(self, gcs_server):  # noqa: F811
+        return open_store(gcs_server.new_store("some/root"))
+
+
+@pytest.mark.filterwarnings("ignore:.*guarded by a lock alone")
+class OfFileServer(OfServer):
+    n_listed, n_threads, n_increments, n_replaced = 20, 3, 4, 3
 
 
 class TestSftp(OfFileServer):

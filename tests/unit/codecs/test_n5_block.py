@@ -78,10 +78,9 @@ LIES = {  # others are golden; header and raw payload of a 2 x 3 block of u2 (N5
 }  # fmt: skip
 
 
-@cases("name", LIES)
-def test_headers_that_lie(name: str) -> None:
+@cases(("data", "reason"), LIES.values())
+def test_headers_that_lie(data: str, reason: str) -> None:
     spec = spec_of((3, 2))
-    data, reason = LIES[name]
     with pytest.raises(CodecError, match=reason):
         pipeline("raw", spec).decode(bytes.fromhex(data), spec)
 
@@ -161,9 +160,8 @@ LZ4_LIES = {  # others are golden
 }  # fmt: skip
 
 
-@cases("name", LZ4_LIES)
-def test_lies(name: str) -> None:
-    data, reason = LZ4_LIES[name]
+@cases(("data", "reason"), LZ4_LIES.values())
+def test_lies(data: bytes, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         N5Lz4().decode(data, 3)
 

@@ -132,9 +132,7 @@ CF = {"units": "K", "resolution": "0.25 degrees", "axes": "T", "long_name": "tem
         ({"unit": "K", "downsamplingFactors": "x"}, set()),
     ],
 )
-def test_attributes_that_tensorstore_would_refuse_are_moved(
-    attributes: dict[str, Any], moved: set[str], tmp_path: Any
-) -> None:
+def test_attributes_that_tensorstore_would_refuse_are_moved(attributes: Any, moved: set[str], tmp_path: Any) -> None:
     tensorstore = pytest.importorskip("tensorstore")
     metadata = replace(dataset(), attributes=attributes)
     document = emitted(metadata)

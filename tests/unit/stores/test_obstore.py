@@ -35,6 +35,12 @@ pytestmark = WARNINGS
 VALUES = np.arange(24, dtype="i4").reshape(6, 4)
 
 
+@pytest.fixture(autouse=True)
+def without_settings_of_aws(monkeypatch):
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+
+
 @pytest.fixture
 def url(s3_server):  # noqa: F811
     return s3_server.new_bucket() + "/some/root"
@@ -75,9 +81,7 @@ def options_at(s3_server, endpoint_url):  # noqa: F811
          {"account_name": "a", "account_key": "k==", "endpoint": "http://127.0.0.1:1/a"}),
     ],
 )  # fmt: skip
-def test_options_that_both_know(url, options, config, monkeypatch):
-    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_ENDPOINT_URL"):
-        monkeypatch.delenv(name, raising=False)
+def test_options_that_both_know(url, options, config):
     location = location_of(url, options)
     assert dict(location.config) == config
     assert (location.bucket, location.prefix) == ("b", "x")
@@ -102,8 +106,6 @@ def test_an_option_that_obstore_has_not_is_an_error(url, options, words):
 
 
 def test_without_credentials_the_way_out_is_said(monkeypatch, s3_server):  # noqa: F811
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     store = open_store(s3_server.new_bucket(), {"endpoint_url": s3_server.endpoint_url})
     with pytest.raises(StoreError, match=r"'anon': True.*key= and secret=.*AWS_ACCESS_KEY_ID"):
@@ -348,8 +350,6 @@ def test_the_region_of_a_bucket_is_asked_for(answer, region, is_public, monkeypa
 
     monkeypatch.setattr(obstore_clients.urllib.request, "urlopen", urlopen)
     assert obstore_clients._region_of("b") == region
-    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_ENDPOINT_URL"):
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(obstore_clients, "_check_reachable", Mock())
     assert obstore_clients._new_client(location_of("s3://b/x", {"anon": True}), 0).config["region"] == region
 
@@ -361,8 +361,6 @@ def test_which_server_is_asked_without_an_endpoint():
 
 
 def test_profiles_that_cannot_be_read(monkeypatch):
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
     store = open_store("s3://b/x", {"profile": "no-such"})
     with pytest.raises(StoreError, match="boto3 finds no credentials: ProfileNotFound"):
         store.get("k")

@@ -37,6 +37,9 @@ def zarr_json(shape, chunks, encoding):
     return {"zarr_format": 3, "node_type": "array", "shape": shape, "chunk_grid": grid, "chunk_key_encoding": encoding}
 
 
+FOUR_ROWS = file({"path": ["u"] * 4, "offset": [1] * 4, "size": [1] * 4})
+
+
 def opened(metadata, files, record_size=4):
     root = json.dumps({"metadata": metadata, "record_size": record_size}).encode()
     log = []
@@ -234,16 +237,14 @@ def test_grids_that_are_not_regular_are_refused():
 
 def test_only_some_record_tables_stay_in_memory(monkeypatch):
     monkeypatch.setattr(parquet, "_MAX_ROWS", 10)
-    rows = file({"path": ["u"] * 4, "offset": [1] * 4, "size": [1] * 4})
-    references, log = opened({"x/.zarray": zarray([40], [1])}, {f"x/refs.{i}.parq": rows for i in range(10)})
+    references, log = opened({"x/.zarray": zarray([40], [1])}, {f"x/refs.{i}.parq": FOUR_ROWS for i in range(10)})
     for number in [*range(40), 35, 0]:
         assert references.locate(f"x/{number}") is not None
     assert log == [f"x/refs.{i}.parq" for i in (*range(10), 0)]
 
 
 def test_tasks_beside_each_other_read_a_file_once():
-    rows = file({"path": ["u"] * 4, "offset": [1] * 4, "size": [1] * 4})
-    references, log = opened({"x/.zarray": zarray([4], [1])}, {"x/refs.0.parq": rows})
+    references, log = opened({"x/.zarray": zarray([4], [1])}, {"x/refs.0.parq": FOUR_ROWS})
     barrier = threading.Barrier(4)
 
     def task(number):
@@ -269,7 +270,7 @@ class Files:
 def test_it_pickles_to_what_opens_it():
     Files.files = {
         ".zmetadata": json.dumps({"metadata": {"x/.zarray": zarray([4], [1])}, "record_size": 4}).encode(),
-        "x/refs.0.parq": file({"path": ["u"] * 4, "offset": [1] * 4, "size": [1] * 4}),
+        "x/refs.0.parq": FOUR_ROWS,
     }
     references = ParquetReferences(Files().get, "memory://pickled")
     references.locate("x/0")
