@@ -77,8 +77,8 @@ def test_those_that_are_alike_but_for_a_sign_are_not_the_same():
 
 
 def test_what_new_arrays_are_like_need_not_be_pickled():
-    like = SimpleNamespace(shape=(3,), dtype="i4", file=Lock())
-    assert cm.create_arrays(MemoryStore(), {"a": {"like": like}})["a"].shape == (3,)
+    like = {str(n): {"like": SimpleNamespace(shape=(n,), dtype="i4", file=Lock())} for n in (3, 4)}
+    assert [array.shape for array in cm.create_arrays(MemoryStore(), like).values()] == [(3,), (4,)]
 
 
 @pytest.mark.parametrize("fmt", FORMATS)

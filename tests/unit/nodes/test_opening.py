@@ -368,12 +368,12 @@ class TestConsolidated:
 
 
 @pytest.mark.parametrize("fmt", ["n5", "zarr3-draft"])
-def test_formats_without_consolidated_metadata(store, fmt):
-    make(store, "a", fmt)
+def test_formats_without_consolidated_metadata(url, fmt):
+    make(url, "a", fmt)
     with pytest.raises(UnsupportedFeature, match="consolidated"):
-        cm.consolidate(store)
+        cm.consolidate(url)
     with pytest.raises(MetadataError):
-        cm.open_group(store, consolidated=True)
+        cm.open_group(url, consolidated=True)
 
 
 def test_consolidating_an_array(store):
