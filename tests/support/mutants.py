@@ -55,10 +55,7 @@ HARMLESS = {
     ),
     ("checks/verify.py", "prod(keys.chunk_shape) * array.dtype.itemsize <= _MAX_BLOCK_BYTES"): "a size of blocks",
     ("codecs/cast_value.py", "rounded > known.greatest"): "no number that is beyond is equal to it",
-    (
-        "codecs/cast_value.py",
-        "values.dtype.kind in 'iuf' and (not is_small(values.dtype))",
-    ): "the others are cast the same",
+    ("codecs/cast_value.py", "values.dtype.kind in 'iuf' and (not is_small(values.dtype))"): "all are cast the same",
     ("codecs/cast_value.py", "one = ChunkSpec((1,), spec.dtype, None)"): "of this spec the dtype alone is used",
     ("codecs/numcodecs.py", "flat = np.ascontiguousarray(chunk).reshape(-1)"): "any negative length is taken so",
     ("codecs/sharding.py", "np.minimum(offsets, limit)"): "the same in either order",
@@ -101,6 +98,9 @@ HARMLESS = {
         "the last part is the same"
     ),
     ("nodes/target.py", "len(self.arrays) > 1"): "of one array, nothing is found again",
+    ("references/locate.py", "numbers, chunks, offsets, lengths = np.array(columns, np.int64).reshape(-1, 4).T"): (
+        "any negative length is taken so"
+    ),
     ("runtime/preflight.py", "_process.fit.add(hash(needs))"): "it is checked again",
     ("runtime/scheduler.py", "len(self._packed) > _MOST_IN_TASK"): "one task more is packed with others",
     ("scans/kerchunk.py", "head = file.read(8)"): "one byte more is read",

@@ -149,7 +149,7 @@ def _fill_bits(metadata: ArrayMetadata) -> Any:
     if fill is None:
         serializers = {codec.name for codec in metadata.codecs}
         fill = zero(dtype, "vlen-bytes" if "vlen-bytes" in serializers else "")
-    if dtype.hasobject or dtype.kind == "T":
+    if dtype.hasobject:  # of text of variable length, too
         return type(fill), fill
     return np.array(fill, dtype).tobytes()
 

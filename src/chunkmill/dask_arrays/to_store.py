@@ -14,7 +14,7 @@ from dask.array import core as da
 from dask.delayed import Delayed
 from distributed import Client
 
-from chunkmill.array.selection import full_region, region_shape
+from chunkmill.array.selection import full_region
 from chunkmill.array.staleness import check_after_writing
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.array.threads import LockFactory
@@ -154,7 +154,6 @@ def to_store(
             stated = {name: value for name, value in about.items() if value is not None}
             check_options(Array(array), format_of_store(target, array.format), **stated)
             where = write_region_of(array, region)
-            check_source(x, region_shape(where))
         else:
             check_source(x, x.shape)
             check_attributes(path, attributes)

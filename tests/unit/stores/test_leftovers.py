@@ -11,6 +11,7 @@ from support.systems import NEEDS_NEW_NAMES
 
 import chunkmill as cm
 from chunkmill.stores import posix_file
+from chunkmill.stores.zip import ZipStore
 
 VALUES = np.arange(16, dtype="i4").reshape(4, 4)
 JOURNAL = ".chunkmill-job-ca978112ca1bbdca"  # of "a"
@@ -75,6 +76,14 @@ def test_what_is_left_is_removed(tmp_path, place, again, kind):
     AGAIN[again](url)
     assert hidden(tmp_path) == []
     assert cm.check(url).ok
+
+
+@NEEDS_NEW_NAMES
+def test_what_is_left_next_to_a_zip_file_is_below_no_prefix(tmp_path):
+    lay(tmp_path / dead_name("s.zip"), "file")
+    store = ZipStore(str(tmp_path / "s.zip"))
+    assert store.sweep("a/") == store.sweep(recursive=False) == []
+    assert len(store.sweep()) == 1
 
 
 def test_of_a_reference_set(tmp_path):
