@@ -67,6 +67,8 @@ def options_at(s3_server, endpoint_url):  # noqa: F811
          {"access_key_id": "k", "secret_access_key": "s", "session_token": "t", "region": "eu-west-1"}),
         ("s3a://b/x/", {"anon": True, "endpoint_url": "http://host:1", "use_listings_cache": False},
          {"skip_signature": True, "endpoint": "http://host:1", "region": "us-east-1"}),
+        ("s3://b/x", {"endpoint_url": "http://host:1", "client_kwargs": {"region_name": "eu-west-1"}},
+         {"endpoint": "http://host:1", "region": "eu-west-1"}),
         ("s3://b/x", {"access_key_id": "k", "endpoint": "http://host:1"},  # its own names
          {"access_key_id": "k", "endpoint": "http://host:1", "region": "us-east-1"}),
         ("s3://b/x", {"anon": True, "requester_pays": True, "client_kwargs": {"region_name": "us-west-2"}},
