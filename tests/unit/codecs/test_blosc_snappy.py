@@ -18,12 +18,8 @@ def written(folder, values, shuffle, blocksize=0):
     """Have TensorStore write `values` in one chunk; return its bytes."""
     tensorstore = pytest.importorskip("tensorstore")
     about = {"cname": "snappy", "clevel": 5, "shuffle": shuffle, "typesize": values.itemsize, "blocksize": blocksize}
-    metadata = {
-        "shape": values.shape,
-        "data_type": values.dtype.name,
-        "chunk_grid": codec("regular", chunk_shape=values.shape),
-        "codecs": [LITTLE, codec("blosc", **about)],
-    }
+    grid, chain = codec("regular", chunk_shape=values.shape), [LITTLE, codec("blosc", **about)]
+    metadata = {"shape": values.shape, "data_type": values.dtype.name, "chunk_grid": grid, "codecs": chain}
     spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(folder)}, "metadata": metadata, "create": True}
     tensorstore.open(spec).result().write(values).result()
     return (folder / "c" / "0").read_bytes()

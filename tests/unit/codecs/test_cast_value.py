@@ -26,11 +26,8 @@ TestNarrowed = fixed(
     [(np.array([1.0, 255.0]), "01 ff")],
 )
 MAP = {"encode": [["NaN", -1], ["+Infinity", 500]], "decode": [[-1, "NaN"], [500, "+Infinity"]]}
-TestScalarMap = fixed(
-    [cast_value("int16", scalar_map=MAP), LITTLE],
-    [np.array([1.0, np.nan, np.inf])],
-    [(np.array([1.0, np.nan, np.inf]), "0100 ffff f401")],
-)
+SPECIAL = np.array([1.0, np.nan, np.inf])
+TestScalarMap = fixed([cast_value("int16", scalar_map=MAP), LITTLE], [SPECIAL], "0100 ffff f401")
 TestSame = fixed([cast_value("float64"), LITTLE], [np.array([1.5, np.nan, -0.0]), np.array(7, "f4")])
 WRAPPED = [np.array([-1, 5], "i4"), np.array(-(2**31), "i4")]
 TestWrapped = fixed([cast_value("uint32", out_of_range="wrap"), LITTLE], WRAPPED, "ffffffff 05000000")

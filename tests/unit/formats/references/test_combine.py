@@ -79,11 +79,8 @@ def test_chunks_of_other_lengths_become_a_rectilinear_grid():
 
 
 def test_gaps_stay_gaps():
-    sparse = parse_reference_json(
-        json.dumps(
-            {"x/.zarray": {"shape": [6], "chunks": [2]}, "x/.zattrs": {"_ARRAY_DIMENSIONS": ["t"]}, "x/1": ["u", 0, 1]}
-        ).encode()
-    )
+    array = {"x/.zarray": {"shape": [6], "chunks": [2]}, "x/.zattrs": {"_ARRAY_DIMENSIONS": ["t"]}}
+    sparse = parse_reference_json(json.dumps(array | {"x/1": ["u", 0, 1]}).encode())
     joined = concat_references([sparse, sparse], "t")
     assert sorted(joined.keys()) == ["x/.zarray", "x/.zattrs", "x/1", "x/4"]
 

@@ -55,34 +55,26 @@ def opened(metadata, files, record_size=4):
 
 ROWS = [Reference("a.nc", 10, 5), None, Reference(None, data=b"raw"), Reference("b.nc")]
 INT = pa.int64()
-COLUMNS = {
-    "plain": {
-        "path": pa.array(["a.nc", None, None, "b.nc"]), "offset": pa.array([10, 0, 0, 0], INT),
-        "size": pa.array([5, 0, 0, 0], INT), "raw": pa.array([None, None, b"raw", None], pa.binary()),
-    }
+PLAIN = {
+    "path": pa.array(["a.nc", None, None, "b.nc"]), "offset": pa.array([10, 0, 0, 0], INT),
+    "size": pa.array([5, 0, 0, 0], INT), "raw": pa.array([None, None, b"raw", None], pa.binary()),
 }  # fmt: skip
-COLUMNS["dictionary"] = COLUMNS["plain"] | {"path": COLUMNS["plain"]["path"].dictionary_encode()}
-COLUMNS["large strings"] = COLUMNS["plain"] | {
-    "path": COLUMNS["plain"]["path"].cast(pa.large_string()),
-    "raw": COLUMNS["plain"]["raw"].cast(pa.large_binary()),
-}
-COLUMNS["raw wins over path"] = COLUMNS["plain"] | {"path": pa.array(["a.nc", None, "c.nc", "b.nc"])}
-COLUMNS["raw as text"] = COLUMNS["plain"] | {"raw": pa.array([None, None, "raw", None])}
-COLUMNS["raw in base64"] = COLUMNS["plain"] | {"raw": pa.array([None, None, b"base64:cmF3", None])}
-COLUMNS["small and unsigned integers"] = COLUMNS["plain"] | {
-    "offset": COLUMNS["plain"]["offset"].cast(pa.uint16()),
-    "size": COLUMNS["plain"]["size"].cast(pa.int32()),
-}
-COLUMNS["integers as floats, with nulls"] = COLUMNS["plain"] | {
-    "offset": pa.array([10.0, None, None, 0.0]),
-    "size": pa.array([5.0, None, None, None]),
-}
-COLUMNS["more columns, other order"] = {"extra": pa.array([1, 2, 3, 4])} | dict(reversed(COLUMNS["plain"].items()))
-COLUMNS["padded"] = {name: pa.concat_arrays([column, column.slice(1, 1)]) for name, column in COLUMNS["plain"].items()}
+COLUMNS = [
+    PLAIN,
+    PLAIN | {"path": PLAIN["path"].dictionary_encode()},
+    PLAIN | {"path": PLAIN["path"].cast(pa.large_string()), "raw": PLAIN["raw"].cast(pa.large_binary())},
+    PLAIN | {"path": pa.array(["a.nc", None, "c.nc", "b.nc"])},  # raw wins over path
+    PLAIN | {"raw": pa.array([None, None, "raw", None])},
+    PLAIN | {"raw": pa.array([None, None, b"base64:cmF3", None])},
+    PLAIN | {"offset": PLAIN["offset"].cast(pa.uint16()), "size": PLAIN["size"].cast(pa.int32())},
+    PLAIN | {"offset": pa.array([10.0, None, None, 0.0]), "size": pa.array([5.0, None, None, None])},
+    {"extra": pa.array([1, 2, 3, 4])} | dict(reversed(PLAIN.items())),
+    {name: pa.concat_arrays([column, column.slice(1, 1)]) for name, column in PLAIN.items()},  # padded
+]
 
 
 @cases("row_group_size", [None, 2])
-@cases("columns", COLUMNS.values())
+@cases("columns", COLUMNS)
 def test_columns(columns, row_group_size):
     table = parse_records("refs.0.parq", file(columns, row_group_size=row_group_size))
     assert [table.reference(row) for row in range(4)] == ROWS
@@ -104,8 +96,7 @@ def test_columns_that_hold_nothing(columns, expected):
     assert table.present().tolist() == [True, False]
 
 
-WHOLE = file(COLUMNS["plain"], compression="zstd")
-PLAIN = COLUMNS["plain"]
+WHOLE = file(PLAIN, compression="zstd")
 BAD_FILES = [
     ("a parquet file", b"PAR1 nothing PAR1"), ("a parquet file", b""), ("a parquet file", file(PLAIN)[:-30]),
     ("a parquet file", WHOLE[:20] + bytes(40) + WHOLE[60:]), ("'path' or 'raw'", file({"url": pa.array(["a"])})),
@@ -268,10 +259,8 @@ class Files:
 
 
 def test_it_pickles_to_what_opens_it():
-    Files.files = {
-        ".zmetadata": json.dumps({"metadata": {"x/.zarray": zarray([4], [1])}, "record_size": 4}).encode(),
-        "x/refs.0.parq": FOUR_ROWS,
-    }
+    root = {"metadata": {"x/.zarray": zarray([4], [1])}, "record_size": 4}
+    Files.files = {".zmetadata": json.dumps(root).encode(), "x/refs.0.parq": FOUR_ROWS}
     references = ParquetReferences(Files().get, "memory://pickled")
     references.locate("x/0")
     data = pickle.dumps(references)
