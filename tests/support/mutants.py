@@ -45,6 +45,7 @@ TESTS += ["tests/interop/test_other_writers.py", "-m", "not slow", "-k", "not (S
 _NOT_APPLIED = 77  # as an exit code
 
 HARMLESS = {
+    ("__init__.py", "import_module('chunkmill.array.threads').use_locks(factory)"): "it is looked up again",
     ("array/layout.py", "len(_PIPELINES) >= _MAX_PIPELINES"): "a cache holds one more",
     ("array/staleness.py", "array.check_codecs()"): "layouts are built with the first chunk then",
     ("checks/check.py", "suppress(JobError, DatasetError)"): "the same in either order",
@@ -84,6 +85,7 @@ HARMLESS = {
     ("jobs/sources.py", "not is_there and each.store.uncached is not each.store"): (
         "consolidated metadata know the groups that were opened by them"
     ),
+    ("jobs/work.py", "return ''"): "it is asked for as true or false",
     ("journal/heartbeat.py", "abs(age) < LIVE_SECONDS"): "no age is equal to it",
     ("model/metadata.py", "value > 0"): "an infinity is not 0",
     (
@@ -94,6 +96,7 @@ HARMLESS = {
         "block by block the values are the same"
     ),
     ("nodes/opening.py", "each.configured({}) is not None"): "documents are asked for ahead, or when they are needed",
+    ("nodes/opening.py", "may_have(each, path) and each.configured({}) is not None"): "as before",
     ("nodes/reference_sets.py", 'is_named = url in BARE_URLS or ".json" in url.rsplit("/", 1)[-1]'): (
         "the last part is the same"
     ),

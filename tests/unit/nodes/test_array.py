@@ -67,8 +67,11 @@ def test_values_that_do_not_fit_are_refused_before_anything_is_written():
     assert not array[...].any()
     with pytest.raises(RegionError):
         array[[7]] = 1
-    with pytest.raises(cm.ChunkmillError, match="reading only"):
-        cm.open_array(array.store)[[1]] = 1
+    read_only = cm.open_array(array.store)
+    for place in (read_only, read_only.oindex, read_only.vindex):
+        with pytest.raises(cm.ChunkmillError, match="reading only"):
+            place[[1]] = 1
+    assert not array[...].any()
 
 
 def test_the_length_is_that_of_the_first_axis():
