@@ -153,6 +153,14 @@ def test_trees(url, name):
         xr.testing.assert_identical(xr.open_datatree(url, engine="zarr", consolidated=True).load(), tree())
 
 
+def test_coordinates_that_groups_inherit_are_stored_once(store):
+    whole = xr.DataTree.from_dict({"/": xr.Dataset(coords={"x": [1, 2]}), "/a/b": xr.Dataset({"v": ("x", [3, 4])})})
+    write_dataset(whole, store)
+    write_dataset(whole["a"], store, "part")  # whose own root inherits them
+    found = {path: list(cm.open_group(store, path)) for path in ("", "a/b", "part", "part/b")}
+    assert found == {"": ["a", "part", "x"], "a/b": ["v"], "part": ["b", "x"], "part/b": ["v"]}
+
+
 def test_a_dataset_is_replaced_by_a_tree(url):
     write_dataset(series(), url)
     write_dataset(tree(), url, mode="w")
