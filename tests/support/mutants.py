@@ -89,6 +89,7 @@ HARMLESS = {
     ("jobs/sources.py", "not is_there and each.store.uncached is not each.store"): (
         "consolidated metadata know the groups that were opened by them"
     ),
+    ("journal/records.py", "n_threads = REQUESTS_AT_ONCE if store.is_remote else 1"): "the sum is the same",
     ("jobs/work.py", "return ''"): "it is asked for as true or false",
     ("journal/heartbeat.py", "abs(age) < LIVE_SECONDS"): "no age is equal to it",
     ("model/metadata.py", "value > 0"): "an infinity is not 0",
@@ -108,6 +109,7 @@ HARMLESS = {
     ("references/locate.py", "numbers, chunks, offsets, lengths = np.array(columns, np.int64).reshape(-1, 4).T"): (
         "any negative length is taken so"
     ),
+    ("runtime/cluster_tasks.py", "self._client.cancel(list(self._running), force=True)"): "no other client wants them",
     ("runtime/preflight.py", "_process.fit.add(hash(needs))"): "it is checked again",
     ("runtime/scheduler.py", "len(self._packed) > _MOST_IN_TASK"): "one task more is packed with others",
     ("scans/kerchunk.py", "head = file.read(8)"): "one byte more is read",

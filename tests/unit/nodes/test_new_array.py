@@ -100,6 +100,8 @@ def test_shards_are_several_chunks_by_default():
     assert (made.chunks, made.shards) == ((10, 16, 16), (100, 64, 48))
     large = cm.create_array(MemoryStore(), shape=(10_000, 10_000), dtype="f4", shards="auto")
     assert 8 <= prod(large.shards) / prod(large.chunks) <= 32
+    within = cm.create_array(MemoryStore(), shape=(900, 900), dtype="u1", chunks="1kB", shards=(225, 225))
+    assert within.chunks == (25, 25)  # 225 is odd
     mixed = _created(chunks={"time": 10}, shards={"time": 50, "lon": "auto"})
     assert (mixed.chunks, mixed.shards) == ((10, 64, 48), (50, 64, 48))
 

@@ -11,6 +11,7 @@ from support.systems import NEEDS_NEW_NAMES
 
 import chunkmill as cm
 from chunkmill.stores import posix_file
+from chunkmill.stores.local import LocalStore
 from chunkmill.stores.zip import ZipStore
 
 VALUES = np.arange(16, dtype="i4").reshape(4, 4)
@@ -79,9 +80,11 @@ def test_what_is_left_is_removed(tmp_path, place, again, kind):
 
 
 @NEEDS_NEW_NAMES
-def test_what_is_left_next_to_a_zip_file_is_below_no_prefix(tmp_path):
-    lay(tmp_path / dead_name("s.zip"), "file")
-    store = ZipStore(str(tmp_path / "s.zip"))
+@cases("kind", [ZipStore, LocalStore])
+def test_what_is_left_next_to_a_store_is_below_no_prefix(tmp_path, kind):
+    store = kind(str(tmp_path / "s"))
+    lay(tmp_path / dead_name("s"), "file")
+    store.set("a/k", b"1")
     assert store.sweep("a/") == store.sweep(recursive=False) == []
     assert len(store.sweep()) == 1
 
