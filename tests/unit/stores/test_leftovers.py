@@ -83,8 +83,8 @@ def test_what_is_left_is_removed(tmp_path, place, again, kind):
 @cases("kind", [ZipStore, LocalStore])
 def test_what_is_left_next_to_a_store_is_below_no_prefix(tmp_path, kind):
     store = kind(str(tmp_path / "s"))
-    lay(tmp_path / dead_name("s"), "file")
     store.set("a/k", b"1")
+    lay(tmp_path / dead_name("s"), "file")
     assert store.sweep("a/") == store.sweep(recursive=False) == []
     assert len(store.sweep()) == 1
 
