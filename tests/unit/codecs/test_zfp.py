@@ -63,7 +63,11 @@ def test_streams_are_bounded():
 
 
 def test_numbers_that_zfp_has_not():
-    not_encoded([zfp()], np.array([2**32 - 1], "u4"), "greatest integer of zfp")
+    for dtype, greatest in (("u4", 2**31 - 1), ("u8", 2**63 - 1)):
+        spec = chunks_of(dtype, 1)
+        held = pipeline_of([zfp()], spec).encode(np.array([greatest], dtype), spec)
+        assert pipeline_of([zfp()], spec).decode(held, spec).tolist() == [greatest]
+        not_encoded([zfp()], np.array([greatest + 1], dtype), "greatest integer of zfp")
 
 
 @cases(

@@ -47,6 +47,13 @@ def test_a_record_follows_its_data(store):
     assert sets.index(f"{prefix}plan.json") < sets.index("data/0")
 
 
+def test_the_memory_of_a_run_without_tasks_is_that_of_none(store):
+    with pytest.raises(ZeroDivisionError):
+        run_job(make_job(store, publishing=lambda _: 1 // 0))
+    result = run_job(make_job(store))
+    assert (result.n_resumed, "peak_memory_bytes" in result.counts) == (5, False)
+
+
 def test_resume_skips_what_is_on_record(store):
     failing = FailingStore(store, every=4, methods=["set"], times=1)
     with pytest.raises(StoreError):
