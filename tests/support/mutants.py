@@ -104,12 +104,16 @@ HARMLESS = {
     ("nodes/changes.py", "hasattr(values, 'shape') and (not isinstance(values, (np.ndarray, np.generic)))"): (
         "block by block the values are the same"
     ),
+    ("nodes/array.py", "'dask.array' in sys.modules"): "`da.from_array` asks for the token, which does it, too",
     ("nodes/opening.py", "each.configured({}) is not None"): "documents are asked for ahead, or when they are needed",
     ("nodes/opening.py", "may_have(each, path) and each.configured({}) is not None"): "as before",
     ("nodes/reference_sets.py", 'is_named = url in BARE_URLS or ".json" in url.rsplit("/", 1)[-1]'): (
         "the last part is the same"
     ),
     ("nodes/target.py", "len(self.arrays) > 1"): "of one array, nothing is found again",
+    ("references/write.py", "ids, starts = np.full(len(used), -1), np.zeros(len(used), np.int64)"): (
+        "any negative number stands for none"
+    ),
     ("references/locate.py", "numbers, chunks, offsets, lengths = np.array(columns, np.int64).reshape(-1, 4).T"): (
         "any negative length is taken so"
     ),

@@ -20,6 +20,7 @@ from chunkmill.array.scattered import read_outer, read_points
 from chunkmill.array.selection import full_region
 from chunkmill.array.staleness import written_to
 from chunkmill.errors import MetadataError, StoreError
+from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store
@@ -79,6 +80,12 @@ def test_an_array_that_is_only_read(store):
     store.set("meta/root.array.json", store.get("meta/root.array.json").replace(b"i2", b"i4"))
     with pytest.raises(StoreError, match="data type int16, now int32"):
         x.compute(scheduler="sync")
+
+
+@cases(("runs", "is_same"), [([(3, 2)], True), ([(3, 1), (2, 1), (1, 1)], False)])
+def test_equal_lengths_are_the_same_however_they_are_written(runs, is_same):
+    one, other = ChunkGrid((RegularAxis(6, 3),)), ChunkGrid((RunsAxis(6, tuple(runs)),))
+    assert staleness._has_same_chunks(one, other) is is_same
 
 
 def test_of_consolidated_metadata_what_was_deleted_since():

@@ -1,6 +1,7 @@
 """Many arrays created at once."""
 
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
+from functools import partial
 from threading import Lock
 from types import SimpleNamespace
 
@@ -94,6 +95,19 @@ def test_what_is_there_is_refused_before_anything_is_created(store, fmt):
     with pytest.raises(TypeError, match=r"arrays\['x'\].*create_array\(\).*chnks"):
         cm.create_arrays(store, {"w": ABOUT, "x": {**ABOUT, "chnks": 1}})
     assert set(store.list_prefix("")) == keys
+
+
+@cases(("fmt", "document"), [("zarr2", "g/.zgroup"), ("zarr3", "g/zarr.json"), ("n5", "g/attributes.json")])
+@cases("kind", ["group", "array"])
+def test_what_others_make_above_in_the_same_moment(store, fmt, document, kind):
+    """Their group keeps its attributes; below their array no node can be."""
+    about = {"attributes": {"by": "others"}, "format": fmt} | (ABOUT if kind == "array" else {})
+    make = partial(cm.create_array if kind == "array" else cm.create_group, path="g", **about)
+    watched = Meanwhile(store, ("set_if", document), make)
+    with pytest.raises(NodeExists) if kind == "array" else nullcontext():
+        cm.create_array(watched, "g/a", format=fmt, **ABOUT)
+    assert cm.open(store, "g").attributes == {"by": "others"}
+    assert watched.done
 
 
 def test_one_that_the_format_cannot_hold(store):
