@@ -50,6 +50,7 @@ HARMLESS = {
     ("array/staleness.py", "array.check_codecs()"): "layouts are built with the first chunk then",
     ("checks/check.py", "suppress(JobError, DatasetError)"): "the same in either order",
     ("checks/inventory.py", "(end := key.rfind('/', 0, end)) >= 0"): "no key begins with a slash",
+    ("checks/verify.py", "read, owned = read_side(other, worker), Side(grid, grid, 0)"): "a byte of memory more",
     ("checks/verify.py", "differing(a, b)"): "the same in either order",
     ("checks/verify.py", "max_mem = 2 * max_mem + 1  # chunks that exceed the limit are compared nevertheless"): (
         "the limit grows either way"
@@ -85,6 +86,7 @@ HARMLESS = {
         "counts = WriteCounts(*(result.counts.get(each, 0) for each in WriteCounts._fields))",
     ): "every write counts all of them",
     ("dask_arrays/regroup.py", "used <= x.dask.layers.keys()"): "all of them, where the two are equal, either way",
+    ("formats/consolidated.py", "if known is not None and known.get(key, _NOTHING)[0] == value:"): "it is parsed again",
     ("formats/references/parquet.py", "{'offset', 'size'} <= set(names)"): "'path' is among the names, too",
     (
         "formats/references/parquet.py",
@@ -122,6 +124,7 @@ HARMLESS = {
     ("runtime/scheduler.py", "len(self._packed) > _MOST_IN_TASK"): "one task more is packed with others",
     ("scans/kerchunk.py", "head = file.read(8)"): "one byte more is read",
     ("stores/directories.py", "exchange_names(staged, path)"): "the same in either order",
+    ("stores/local.py", "os.path.relpath(path, self._root).replace(os.sep, '/')"): "on POSIX both are slashes",
     ("stores/posix_file.py", "IsADirectoryError(error.errno, error.strerror)"): "it is caught, and neither is read",
     ("stores/obstore_clients.py", "_reached.add(token)"): "it is asked again",
     ("transforms/blocks.py", "unit.n_chunks <= 2 * multiple"): "where they are equal, both sets are the same",

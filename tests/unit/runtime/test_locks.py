@@ -142,6 +142,7 @@ def test_others_are_waited_for_until_the_time_is_over(array):
     assert "locked by another" in str(failed)
     assert passed is None
     hold_and_leave(array, None)
+    assert 0 < locks._left(array, time.monotonic() + 0.5, "others") <= 0.5
 
 
 def in_thread(call):
