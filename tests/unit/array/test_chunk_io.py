@@ -10,7 +10,7 @@ import pytest
 from support.arrays import filled
 from support.cases import cases
 from support.memory import peak_below
-from support.recording import RecordingStore, UnfencedStore
+from support.recording import FarStore, RecordingStore, UnfencedStore
 from support.systems import NEEDS_READS_INTO_ARRAYS
 
 import chunkmill as cm
@@ -41,6 +41,17 @@ def test_a_block_owns_all_it_keeps(form, codecs, region):
     assert owner.nbytes == block.nbytes
     block += 1
     np.testing.assert_array_equal(read_region(a.stored, region), values[region])
+
+
+@cases(("n", "whole"), [(1 << 14, True), (1 << 15, False)])
+def test_a_small_shard_far_away_is_read_at_once(n, whole):
+    """Its index would be another request; of a large one, the index and a chunk are."""
+    far = FarStore()
+    filled(np.arange(n, dtype="i4"), far.below, chunks=(n // 4,), shards=(n,), codecs="raw")
+    array = cm.open_array(far)
+    far.clear()
+    assert array[:3].tolist() == [0, 1, 2]
+    assert [byte_range is None for _, key, byte_range in far.log if key == "c/0"] == ([True] if whole else [False] * 2)
 
 
 def test_a_compressed_chunk_is_decoded_where_it_stays(tmp_path):
