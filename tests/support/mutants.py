@@ -92,6 +92,10 @@ HARMLESS = {
         "formats/references/parquet.py",
         "numbers = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)",
     ): "without nulls nothing is copied",
+    (
+        "formats/zarr_v3.py",
+        "warnings.warn(text, UserWarning, stacklevel=2)",
+    ): "no line of the user's is named either way",
     ("jobs/sources.py", "not is_there and each.store.uncached is not each.store"): (
         "consolidated metadata know the groups that were opened by them"
     ),

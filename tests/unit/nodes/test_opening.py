@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support import hostile
 from support.cases import cases
-from support.recording import FailingStore, Meanwhile, RecordingStore, contents, copy_keys
+from support.recording import FailingStore, FarStore, Meanwhile, RecordingStore, contents, copy_keys
 
 import chunkmill as cm
 from chunkmill.errors import MetadataError, NodeExists, NodeNotFound, StoreError, UnsupportedFeature
@@ -459,6 +459,13 @@ def test_a_folder_of_parquet_references_opens_by_its_url(tmp_path):
 def test_a_store_that_cannot_be_listed_is_said_to_have_nothing_of_a_known_format():
     with pytest.raises(NodeNotFound, match="nothing of a known format answers there"):
         cm.open(FailingStore(MemoryStore(), 1, ("list_dir",)))
+
+
+def test_web_pages_that_servers_send_for_absent_documents_hide_no_node():
+    far = FarStore()
+    cm.create_array(far.below, "a", shape=(2,), dtype="i4", chunks=(2,), format="zarr2")[...] = 1
+    far.below.set("a/zarr.json", b"  <html>not found</html>")
+    assert cm.open_array(far, "a")[...].tolist() == [1, 1]
 
 
 def test_a_document_that_cannot_be_read_is_not_taken_for_absent_where_others_are_forbidden(monkeypatch):
