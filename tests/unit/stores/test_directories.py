@@ -80,6 +80,13 @@ def test_a_lock_that_is_interrupted_is_not_held(tmp_path, monkeypatch):
         pass
 
 
+@NEEDS_FLOCK
+def test_a_directory_that_goes_between_the_write_of_a_value_and_its_rename(tmp_path):
+    (tmp_path / "partial").write_bytes(b"2")
+    with pytest.raises(FileNotFoundError):
+        directories.put(str(tmp_path / "no" / "k"), str(tmp_path / "no"), str(tmp_path / "partial"), "1")
+
+
 def test_what_cannot_be_renamed(tmp_path, monkeypatch):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
