@@ -187,7 +187,7 @@ def with_place(array: StoredArray, metadata: ArrayMetadata, *, alone: bool, to_n
         found = image_of_array(array, partial(open_stored, array.store), warns=False)
     except ChunkmillError:  # metadata of an image that contradict themselves describe nothing
         return metadata
-    if found is None:
+    if found is None or len(found[1].axes) != array.ndim:
         return metadata
     group, image, level = found
     if region is None and group is None and (to_n5 or image.version != "n5"):

@@ -57,5 +57,7 @@ def test_nodes_that_no_group_leads_to(store, fmt):
     np.testing.assert_array_equal(cm.open_array(store, "A/1/0")[...], 7)
     (document,) = (key for key in store.list_prefix("A/") if key.endswith(("zarr.json", ".zarray")))
     store.set(document, b"{")
-    (problem,) = take_inventory(store).problems  # its chunks are nobody's, but no orphans
-    assert (problem.kind, problem.key) == ("metadata", document)
+    store.set("C/attributes.json", b"{")  # of another format
+    store.set("C/0/0", b"?")
+    found = take_inventory(store).problems  # their chunks are nobody's, but no orphans
+    assert [(each.kind, each.key) for each in found] == [("metadata", document), ("metadata", "C/attributes.json")]

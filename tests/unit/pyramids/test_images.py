@@ -186,6 +186,16 @@ def test_a_place_that_is_said_already_or_that_nothing_says(more):
         assert cm.open_array(target).attributes == attributes
 
 
+@cases("said", [1, [{"axes": ["x"], "datasets": [{"path": "s0"}]}]])
+def test_a_level_of_an_image_that_is_described_wrongly_has_no_place(said):
+    cm.create_group(store := MemoryStore(), attributes={"ome": {"version": "0.5", "multiscales": said}})
+    filled(np.ones((4, 4), "u1"), store, "s0", chunks=2)
+    cm.convert((store, "s0"), target := MemoryStore(), format="zarr2", region=np.s_[2:])
+    assert cm.open_array(target).attributes == {}
+    cm.open_array(target, mode="r+").update_attributes({"transform": {"scale": [1, 1]}})
+    assert "attribute 'transform' differs" in str(cm.verify((store, "s0"), target, region=np.s_[2:], progress=False))
+
+
 @cases(("name", "job"), [("n5", "convert"), ("zarr3", "rechunk")])
 def test_all_levels_of_an_image_are_cropped_alike(source, tmp_path, name, job):
     """By a region of the finest: the others are cut to what covers it."""
