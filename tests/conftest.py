@@ -2,30 +2,18 @@
 
 import os
 import signal
-from functools import cache
 from importlib import import_module
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 pytest.register_assert_rewrite("contracts", "support")
 
-
-@cache
-def load_profile():
-    from hypothesis import HealthCheck, settings
-
-    patient = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    settings.register_profile("dev", patient)
-    settings.register_profile("ci", patient, derandomize=True)
-    settings.register_profile("nightly", patient, max_examples=100)
-    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
-
-
-def pytest_collectstart(collector):
-    # a fifth of the time that a file takes which is run alone
-    if isinstance(collector, pytest.Module) and b"hypothesis" in collector.path.read_bytes():
-        load_profile()
-
+_PATIENT = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("dev", _PATIENT)
+settings.register_profile("ci", _PATIENT, derandomize=True)
+settings.register_profile("nightly", _PATIENT, max_examples=100)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 # begun in the background of a shell, children would inherit that Ctrl-C is ignored, and tests send it
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

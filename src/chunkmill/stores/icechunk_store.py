@@ -9,6 +9,7 @@ Checked against: icechunk 1.1.21 and 2.3.0.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tempfile
@@ -308,7 +309,8 @@ class IcechunkStore(ZarrPythonStore):
         try:
             self._run(key, store.set(key, buffer))
         except StoreError as error:
-            if b'"rectilinear"' not in bytes(value):
+            grid = json.loads(bytes(value)).get("chunk_grid", {}) if _DOCUMENT.fullmatch(key) else {}
+            if grid.get("name") != "rectilinear" or not import_module("icechunk").__version__.startswith("1."):
                 raise
             raise UnsupportedFeature(format="Icechunk 1", feature="a rectilinear grid", key=key) from error
 

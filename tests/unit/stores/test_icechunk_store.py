@@ -219,9 +219,13 @@ def test_a_failure_of_the_repository_is_an_error(store, monkeypatch):
     with store.transaction("none"), pytest.raises(StoreError, match=r"'a/c/9'.*chunk"):
         store.delete("a/c/9")  # outside of the array
     failure = icechunk.IcechunkError("no space\nat line 1")
-    with monkeypatch.context() as of_version_1:
-        of_version_1.setattr(type(store.below_zarr), "set", AsyncMock(side_effect=failure))
-        for new, text in ((b"regular", "no space"), (b"rectilinear", "Icechunk 1 does not support a rectilinear grid")):
+    with monkeypatch.context() as of_version:
+        of_version.setattr(type(store.below_zarr), "set", AsyncMock(side_effect=failure))
+        unsupported = "Icechunk 1 does not support a rectilinear grid"
+        for version, new, text in (
+            ("1.1.21", b"regular", "no space"), ("1.1.21", b"rectilinear", unsupported), ("2.0.0", b"rectilinear", "no space"),
+        ):  # fmt: skip
+            of_version.setattr(icechunk, "__version__", version)
             with pytest.raises(ChunkmillError, match=text):
                 store.set("b/zarr.json", array(4).replace(b"regular", new))
     with pytest.raises(StoreError, match=r"the commit failed: no space$"):
