@@ -33,12 +33,6 @@ def url(tmp_path):
 
 
 @pytest.fixture
-def disk_folder(tmp_path, monkeypatch):
-    """A folder of which crashes can be recorded."""
-    return import_module("support.power_loss").prepare(tmp_path, monkeypatch)
-
-
-@pytest.fixture
 def one_thread():
     """Tasks one after the other, in the thread of the test."""
     with import_module("dask").config.set(scheduler="sync"):

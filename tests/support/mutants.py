@@ -40,7 +40,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "chunkmill"
 SECONDS = 10  # of the processor, for tests, as they took without a change
-TESTS = ["tests/unit", "tests/contracts", "tests/properties", "tests/conformance/test_golden_stores.py"]
+TESTS = ["tests/unit", "tests/deaths", "tests/contracts", "tests/properties", "tests/conformance/test_golden_stores.py"]
 TESTS += ["tests/interop/test_other_writers.py", "-m", "not slow", "-k", "not (S3 or Http or Azure or Gcs)"]
 _NOT_APPLIED = 77  # as an exit code
 

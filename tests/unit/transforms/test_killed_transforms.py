@@ -1,4 +1,4 @@
-"""Jobs of transforms: killed anywhere and resumed, of several targets, over what is there."""
+"""Jobs of transforms that died: of several targets, of another function, of a source that was written since."""
 
 import dask
 import numpy as np
@@ -7,7 +7,7 @@ from support.arrays import filled
 from support.recording import Died, DyingStore
 
 import chunkmill as cm
-from chunkmill.errors import JobError, NodeExists, NodeNotFound
+from chunkmill.errors import JobError, NodeNotFound
 from chunkmill.journal import heartbeat
 from chunkmill.journal.lease import leased
 from chunkmill.stores.local import LocalStore
@@ -45,25 +45,6 @@ def make_both(array, store, **options):
     return cm.transform(both, array, places, chunks=[(4, 10), (8, 5)], dtype=["i4", "u1"], block=(8, 10), **options)
 
 
-def test_several_targets_are_resumed_together(source):
-    array, values = source
-    n = 0
-    while n < 200:
-        n += 1
-        store = MemoryStore()
-        try:
-            make_both(array, DyingStore(store, n, error=Died))
-        except Died:
-            make_both(array, store)
-        else:
-            break
-        finally:
-            np.testing.assert_array_equal(read(store, "x"), values + 1)
-            np.testing.assert_array_equal(read(store, "y"), values % 2)
-            assert not left_over(store)
-    assert 5 < n < 200
-
-
 @pytest.mark.parametrize("formats", [["zarr3", "zarr3"], ["zarr3", "n5"]], ids=["stores", "formats"])
 def test_targets_of_several_stores_or_formats_are_refused(source, formats):
     array, _ = source
@@ -98,35 +79,6 @@ def test_values_of_the_second_target_that_are_gone_are_written_again(source, tmp
     run()
     assert sorted(calls[3:]) == sorted([calls[2], done[0]])
     np.testing.assert_array_equal(read(store, "y"), values % 2)
-
-
-def test_targets_of_one_store_replace_what_is_there_each_whole(source):
-    array, values = source
-    store = MemoryStore()
-
-    def run(function, target=store, resume=True, **options):
-        places = [(target, "x"), (target, "y")]
-        return cm.plan_transform(function, array, places, dtype="i4", block=(24, 10), **options).run(resume=resume)
-
-    run(lambda block: (block, -block))
-    with pytest.raises(NodeExists):
-        run(lambda block: (block + 1, -block - 1))
-    n = 0
-    while True:
-        n += 1
-        try:
-            run(lambda block: (block + 1, -block - 1), target=DyingStore(store, n, error=Died), overwrite=True)
-        except Died:
-            pass
-        else:
-            break
-        cm.check(store, repair=True)
-        (x,) = (i for i in (0, 1) if np.array_equal(read(store, "x"), values + i))
-        (y,) = (i for i in (0, 1) if np.array_equal(read(store, "y"), -values - i))
-        assert x <= y  # the first, which the journal is named after, comes last
-        run(lambda block: (block, -block), overwrite=True, resume=False)
-    np.testing.assert_array_equal(read(store, "y"), -values - 1)
-    assert not left_over(store)
 
 
 def test_another_writer_of_the_second_target_is_refused(source, monkeypatch):

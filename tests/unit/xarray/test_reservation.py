@@ -5,15 +5,12 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
-from support.cases import cases
-from support.recording import deaths
 
 import chunkmill as cm
 from chunkmill.errors import DatasetError, JobError, NodeExists
 from chunkmill.journal import heartbeat
 from chunkmill.journal.unfinished import unfinished_jobs
 from chunkmill.nodes import delete
-from chunkmill.stores.memory import MemoryStore
 from chunkmill.xarray import write
 
 FORMATS = ["zarr2", "zarr3", "n5"]
@@ -122,24 +119,6 @@ def test_an_append_that_was_planned_before_another_ended_is_refused(store, monke
     with pytest.raises(DatasetError, match="append them again"):
         cm.write_dataset(dataset(2, 100), store, "g", append_dim="x")
     assert stored(store, "g") == [0, 1, 2, 3, 4, 5]
-
-
-@cases("fmt", FORMATS)
-@cases("path", ["", "g"])
-def test_what_a_dead_writer_published_is_not_in_the_way_of_its_repetition(fmt, path, monkeypatch):
-    monkeypatch.setattr(heartbeat, "is_live", lambda _: False)
-    n = 0
-    for left in deaths(MemoryStore, lambda dying: cm.write_dataset(dataset(), dying, path, format=fmt), first=1):
-        n += 1
-        assert {problem.kind for problem in cm.check(left).problems} & {"unfinished", "leftover"}
-        try:
-            cm.write_dataset(dataset(4, 100), left, path, format=fmt)
-        except NodeExists:  # all was there but for the consolidated metadata
-            assert stored(left, path) == [0, 1, 2, 3]
-        else:
-            assert stored(left, path) == [100, 101, 102, 103]
-            assert unfinished_jobs(left) == []
-    assert n >= 8
 
 
 def test_nodes_of_others_below_a_folder_without_a_document_are_left_alone(store):
