@@ -18,6 +18,16 @@ def peak_below(n_bytes):
     assert peak < n_bytes
 
 
+def peak_of(run):
+    """Return the most bytes that Python's allocators held while a function ran, and its result."""
+    tracemalloc.start()
+    try:
+        result = run()
+        return tracemalloc.get_traced_memory()[1], result
+    finally:
+        tracemalloc.stop()
+
+
 @contextmanager
 def calls_no_deeper_than(n_frames):
     """Raise RecursionError where what is done inside calls deeper: what follows each level of a hierarchy does."""

@@ -36,6 +36,16 @@ def planned_tightly(*arguments, **options):
     return plan_rechunk(*arguments, max_mem=needed, **options)
 
 
+def smallest(planned, max_mem=1):
+    """The `max_mem` that the error says would do, and the plan that it does for."""
+    with pytest.raises(JobError, match="smallest that works") as caught:
+        planned(max_mem)
+    needed = int(str(caught.value).partition("max_mem=")[2].split(maxsplit=1)[0])
+    with pytest.raises(JobError, match="smallest that works"):
+        planned(needed - 1)
+    return needed, planned(needed)
+
+
 def check(target, values, path="b"):
     """The target is whole, and nothing else is left of the job."""
     array = cm.open_array(target, path)
