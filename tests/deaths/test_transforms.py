@@ -1,15 +1,19 @@
 """A transform to several targets that dies at any write: repeated, or over what is there, each target is whole."""
 
+import copy
+
 import dask
 import numpy as np
 import pytest
 from support.arrays import filled
-from support.recording import Died, DyingStore
+from support.recording import deaths
 
 import chunkmill as cm
 from chunkmill.errors import NodeExists
 from chunkmill.journal import heartbeat
 from chunkmill.stores.memory import MemoryStore
+
+VALUES = np.arange(240, dtype="i4").reshape(24, 10)
 
 
 @pytest.fixture(autouse=True)
@@ -20,72 +24,52 @@ def one_thread(monkeypatch):
         yield
 
 
-@pytest.fixture
-def source():
-    values = np.arange(240, dtype="i4").reshape(24, 10)
-    return filled(values, path="a", chunks=(4, 5)), values
-
-
 def read(store, path):
     return cm.open_array(store, path, consolidated=False)[...]
 
 
-def left_over(*stores):
-    return [key for store in stores for key in store.list_prefix("") if "chunkmill" in key]
+def left_over(store):
+    return [key for key in store.list_prefix("") if "chunkmill" in key]
 
 
-def both(block):
-    return block + 1, (block % 2).astype("u1")
+def test_several_targets_are_resumed_together():
+    array = filled(VALUES, path="a", chunks=(4, 5))
 
+    def run(store):
+        options = {"chunks": [(4, 10), (8, 5)], "dtype": ["i4", "u1"], "block": (8, 10)}
+        cm.transform(lambda b: (b + 1, (b % 2).astype("u1")), array, [(store, "x"), (store, "y")], **options)
 
-def make_both(array, store, **options):
-    places = [(store, "x"), (store, "y")]
-    return cm.transform(both, array, places, chunks=[(4, 10), (8, 5)], dtype=["i4", "u1"], block=(8, 10), **options)
-
-
-def test_several_targets_are_resumed_together(source):
-    array, values = source
+    run(whole := MemoryStore())
     n = 0
-    while n < 200:
-        n += 1
-        store = MemoryStore()
-        try:
-            make_both(array, DyingStore(store, n, error=Died))
-        except Died:
-            make_both(array, store)
-        else:
-            break
-        finally:
-            np.testing.assert_array_equal(read(store, "x"), values + 1)
-            np.testing.assert_array_equal(read(store, "y"), values % 2)
-            assert not left_over(store)
+    for n, store in enumerate([whole, *deaths(MemoryStore, run, first=1)]):
+        if n:
+            run(store)
+        np.testing.assert_array_equal(read(store, "x"), VALUES + 1)
+        np.testing.assert_array_equal(read(store, "y"), VALUES % 2)
+        assert not left_over(store)
     assert 5 < n < 200
 
 
-def test_targets_of_one_store_replace_what_is_there_each_whole(source):
-    array, values = source
-    store = MemoryStore()
+def test_targets_of_one_store_replace_what_is_there_each_whole():
+    array = filled(VALUES, path="a", chunks=(4, 5))
 
-    def run(function, target=store, resume=True, **options):
-        places = [(target, "x"), (target, "y")]
-        return cm.plan_transform(function, array, places, dtype="i4", block=(24, 10), **options).run(resume=resume)
+    def run(function, target, **options):
+        cm.transform(function, array, [(target, "x"), (target, "y")], dtype="i4", block=(24, 10), **options)
 
-    run(lambda block: (block, -block))
+    def others(target, **options):
+        run(lambda block: (block + 1, -block - 1), target, **options)
+
+    run(lambda block: (block, -block), before := MemoryStore())
     with pytest.raises(NodeExists):
-        run(lambda block: (block + 1, -block - 1))
-    n = 0
-    while True:
-        n += 1
-        try:
-            run(lambda block: (block + 1, -block - 1), target=DyingStore(store, n, error=Died), overwrite=True)
-        except Died:
-            pass
-        else:
-            break
+        others(before)
+    found = set()
+    for store in deaths(lambda: copy.copy(before), lambda dying: others(dying, overwrite=True), first=1):
         cm.check(store, repair=True)
-        (x,) = (i for i in (0, 1) if np.array_equal(read(store, "x"), values + i))
-        (y,) = (i for i in (0, 1) if np.array_equal(read(store, "y"), -values - i))
-        assert x <= y  # the first, which the journal is named after, comes last
-        run(lambda block: (block, -block), overwrite=True, resume=False)
-    np.testing.assert_array_equal(read(store, "y"), -values - 1)
-    assert not left_over(store)
+        (x,) = (i for i in (0, 1) if np.array_equal(read(store, "x"), VALUES + i))
+        (y,) = (i for i in (0, 1) if np.array_equal(read(store, "y"), -VALUES - i))
+        found.add((x, y))
+        if (x, y) != (1, 1):
+            others(store, overwrite=True)
+            np.testing.assert_array_equal(read(store, "y"), -VALUES - 1)
+            assert not left_over(store)
+    assert found == {(0, 0), (0, 1), (1, 1)}  # the first, which the journal is named after, comes last
