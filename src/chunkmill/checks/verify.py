@@ -25,7 +25,7 @@ from chunkmill.conversion.rechunking.job import read_side, store_costs
 from chunkmill.conversion.rechunking.plan import choose_rechunk_strategy
 from chunkmill.conversion.rechunking.strategies import Limits, Side
 from chunkmill.conversion.region_option import RegionOption, shown_regions
-from chunkmill.dask_arrays.as_dask import open_or_compute
+from chunkmill.dask_arrays.sources import open_or_compute
 from chunkmill.display.report import ReportMixin, counted, format_seconds
 from chunkmill.errors import ChunkmillError
 from chunkmill.formats.cf_fill_value import encode_fill_value

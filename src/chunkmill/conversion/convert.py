@@ -27,7 +27,7 @@ from chunkmill.conversion.target_metadata import (
     describe_target,
     nodes_below,
 )
-from chunkmill.dask_arrays.hazards import check_apart
+from chunkmill.dask_arrays.sources import check_apart
 from chunkmill.errors import AlignmentError, JobError
 from chunkmill.formats.base import Format, WritableFormatName
 from chunkmill.formats.registry import READ_ONLY

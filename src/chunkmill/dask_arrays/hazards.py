@@ -7,7 +7,6 @@ and in functions of users.
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -25,10 +24,9 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.dask_arrays.blocks import BlockRegions, SharedFunction, SharedSource
 from chunkmill.dask_arrays.kinds import ExpressionLayer
 from chunkmill.errors import JobError
+from chunkmill.jobs.sources import canonical_location
 from chunkmill.model.grid import DaskChunks, Region
 from chunkmill.nodes.array import Array
-from chunkmill.nodes.stored_group import StoredNode
-from chunkmill.runtime.computed import ComputedStore
 from chunkmill.stores.base import Store
 
 
@@ -42,24 +40,6 @@ def check_not_read(sources: Iterable[Any], store: Store, path: str, option: str 
             reason = f"{option} would delete {inside.rstrip('/')}, which the data are read from"
             hint = "load or persist() them first, or write elsewhere"
             raise JobError(job=f"write {target.rstrip('/')}", reason=reason, hint=hint)
-
-
-def check_apart(source: StoredNode, store: Store, path: str, *, overwrite: bool) -> None:
-    """Raise `JobError` where writing the target would change the source, however their urls and paths are written."""
-    if isinstance(source.store, ComputedStore):
-        check_not_read([source.store.values] if overwrite else [], store, path, "overwrite=True")
-        return
-    a = canonical_location(source.store.url, source.path)
-    b = canonical_location(store.url, path)
-    if a == b:
-        reason = f"source and target are the same place, {a}"
-    elif overwrite and a.startswith(b):
-        reason = f"the source, {a}, is inside the target, {b}, and would be deleted with what is there"
-    elif b.startswith(a):
-        reason = f"the target, {b}, is inside the source, {a}, which it would change"
-    else:
-        return
-    raise JobError(job="write the target", reason=reason, hint="give another url or path as the target")
 
 
 def check_in_place(counts: da.Array, chunks: DaskChunks, array: StoredArray, region: Region) -> None:
@@ -231,11 +211,3 @@ def _location_in_zarr_python(stored: Any) -> str:
 
 _WRAPPED = ("array", "_array", "value")  # in xarray's lazy arrays, its wrapper of zarr-python, dask's data nodes
 _DEPTH = 16
-
-
-def canonical_location(url: str, path: str) -> str:
-    """Return url and path of a node as one string that ends with ``/``, with symbolic links resolved."""
-    location = f"{url.rstrip('/')}/{path.strip('/')}".rstrip("/")
-    if location.startswith("file://"):
-        location = f"file://{os.path.realpath(location.removeprefix('file://'))}"
-    return f"{location}/"

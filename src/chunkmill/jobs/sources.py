@@ -1,10 +1,11 @@
 """Documents of source arrays when a job was planned: a source that changes is an error, before publishing (P9).
 
-Not here: chunks that are listed, or read in slices (`chunkmill.conversion.stages`).
+And where nodes lie, by whatever name. Not here: chunks that are listed, or read in slices (`chunkmill.conversion.stages`).
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -267,3 +268,11 @@ def _for_each(function: Callable[[T], R], items: Sequence[T], arrays: Sequence[S
     n_threads = REQUESTS_AT_ONCE if any(array.store.is_remote for array in arrays) else 1
     slices = cut_evenly(len(items), n_threads)
     return list(chain.from_iterable(in_threads(lambda s: [function(each) for each in items[s]], slices, n_threads)))
+
+
+def canonical_location(url: str, path: str) -> str:
+    """Return url and path of a node as one string that ends with ``/``, with symbolic links resolved."""
+    location = f"{url.rstrip('/')}/{path.strip('/')}".rstrip("/")
+    if location.startswith("file://"):
+        location = f"file://{os.path.realpath(location.removeprefix('file://'))}"
+    return f"{location}/"

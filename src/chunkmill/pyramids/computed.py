@@ -12,12 +12,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from dask.array import core as da
 from numpy.typing import NDArray
 
 from chunkmill.array.stored_array import StoredArray
-from chunkmill.dask_arrays.as_dask import as_dask, computed_array, open_or_compute
-from chunkmill.dask_arrays.read import read_graph
+from chunkmill.dask_arrays.sources import computed_array, is_data_array, open_or_compute
 from chunkmill.model.multiscales import Axis, Level, axis_type, canonical_unit, default_names, emit_transform
 from chunkmill.nodes.group import image_of_array
 from chunkmill.nodes.opening import open_stored
@@ -40,7 +38,9 @@ def open_image_source(source: Any, storage_options: Mapping[str, Any] | None) ->
     """
     if isinstance(source, list):
         return _stacked(source, storage_options)
-    if hasattr(source, "dims") and hasattr(source, "data") and hasattr(source, "dtype"):  # of xarray
+    if is_data_array(source):
+        from chunkmill.dask_arrays.as_dask import as_dask  # noqa: PLC0415 - slow to import
+
         return computed_array(as_dask(source), tuple(map(str, source.dims)), _transform_of(source))
     return open_or_compute(source, storage_options)
 
@@ -121,6 +121,10 @@ def _stacked(sources: Sequence[Any], storage_options: Mapping[str, Any] | None) 
         if _STACK in names:
             names = [f"d{i}" for i in range(first.ndim)]
     at = 1 if names[:1] and axis_type(names[0]) == "time" else 0
+    from dask.array import core as da  # noqa: PLC0415 - slow to import
+
+    from chunkmill.dask_arrays.read import read_graph  # noqa: PLC0415 - slow to import
+
     values = da.stack([read_graph(array) for array in arrays], axis=at)
     attributes: dict[str, Any] = {}
     if found:

@@ -17,7 +17,7 @@ from chunkmill.conversion.actions import ChosenAction, choose_action
 from chunkmill.conversion.estimate import estimate_transfers
 from chunkmill.conversion.options import by_array, is_keep
 from chunkmill.conversion.region_option import ChunksOption, RegionOption
-from chunkmill.dask_arrays.hazards import check_apart
+from chunkmill.dask_arrays.sources import check_apart
 from chunkmill.formats.base import WritableFormatName
 from chunkmill.formats.registry import READ_ONLY
 from chunkmill.jobs.call import function_fingerprint, shown_function, with_call

@@ -18,8 +18,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
-from dask.array import core as da
 from distributed import Client
 
 from chunkmill.array.stored_array import StoredArray
@@ -29,6 +29,9 @@ from chunkmill.runtime.cluster_tasks import cluster_facts, is_connected
 from chunkmill.runtime.scheduler import Scheduler, worker_task
 from chunkmill.stores.base import Store
 from chunkmill.stores.wrapper import Guard, write_guard
+
+if TYPE_CHECKING:
+    from dask.array import core as da
 
 _POLL = 0.02  # seconds between two looks at what a worker writes
 _PATIENCE = 60.0  # seconds to wait for writes under way: one that takes longer hangs, and waiting does not help it

@@ -12,16 +12,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from dask.array import core as da
 
 from chunkmill.errors import StoreError
 from chunkmill.model.grid import ChunkCoords
 from chunkmill.model.user_values import block_as_dtype, checked_block
 from chunkmill.stores.base import ByteRange
 from chunkmill.stores.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from dask.array import core as da
 
 BlockKey = tuple[Any, ...]
 

@@ -21,7 +21,6 @@ import dask
 import dask.local
 import dask.threaded
 from dask._task_spec import DataNode, DependenciesMapping, GraphNode, Task, TaskRef, resolve_aliases
-from dask.array.optimization import optimize
 from dask.base import get_scheduler
 from dask.callbacks import Callback
 from dask.core import reverse_dict
@@ -71,6 +70,8 @@ def optimised(graph: HighLevelGraph, keys: Sequence[Any], client: Client | None 
     The aliases that dask leaves for each chain of tasks that it fuses are removed: local schedulers would pass them
     from thread to thread like tasks.
     """
+    from dask.array.optimization import optimize  # noqa: PLC0415 - slow to import; tasks of stored arrays do without
+
     fused = dict(optimize(graph, list(keys)))
     resolved = resolve_aliases(fused, set(keys), reverse_dict(DependenciesMapping(fused)))
     found = {key: nested(task) for key, task in resolved.items()}

@@ -17,8 +17,7 @@ import numpy as np
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.options import is_keep
 from chunkmill.conversion.region_option import ChunksOption
-from chunkmill.dask_arrays.as_dask import open_or_compute
-from chunkmill.dask_arrays.hazards import check_apart
+from chunkmill.dask_arrays.sources import check_apart, open_or_compute
 from chunkmill.errors import NodeNotFound, UnsupportedFeature
 from chunkmill.formats.base import Format, WritableFormatName
 from chunkmill.jobs.call import function_fingerprint, with_call

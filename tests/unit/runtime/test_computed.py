@@ -10,7 +10,7 @@ import xarray as xr
 from distributed import Client, LocalCluster
 
 import chunkmill as cm
-from chunkmill.dask_arrays.as_dask import open_or_compute
+from chunkmill.dask_arrays.sources import open_or_compute
 from chunkmill.errors import StoreError, UnsupportedFeature
 from chunkmill.runtime.computed import ComputedStore, values_left_out, with_blocks
 
