@@ -1,6 +1,7 @@
 """Documents of source arrays when a job was planned: a source that changes is an error, before publishing (P9).
 
-And where nodes lie, by whatever name. Not here: chunks that are listed, or read in slices (`chunkmill.conversion.stages`).
+And where nodes lie, by whatever name they are opened.
+Not here: chunks that are listed, or read in slices (`chunkmill.conversion.stages`).
 """
 
 from __future__ import annotations
