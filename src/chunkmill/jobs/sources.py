@@ -1,6 +1,6 @@
 """Documents of source arrays when a job was planned: a source that changes is an error, before publishing (P9).
 
-And where nodes lie, by whatever name they are opened.
+And the place of a node, by whatever name it is opened.
 Not here: chunks that are listed, or read in slices (`chunkmill.conversion.stages`).
 """
 
