@@ -5,7 +5,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from support.cases import cases
 from support.scripts import run_script
 
 import chunkmill as cm
@@ -33,36 +32,6 @@ def test_a_name_that_is_not_there():
     with pytest.raises(AttributeError, match="module 'chunkmill' has no attribute 'opne'"):
         cm.opne  # noqa: B018
     assert not hasattr(cm, "_opne")
-
-
-@cases(
-    "script",
-    [
-        "import dask, chunkmill",
-        "import chunkmill, dask\nchunkmill.open_array",
-        "import dask.config\nfrom chunkmill.nodes.api import open_array",
-    ],
-)
-def test_dask_knows_the_settings(script):
-    assert run_script(f"{script}\nprint(dask.config.get('chunkmill.progress'))") == "auto"
-
-
-def test_settings_outlive_a_block_that_was_entered_before_them():
-    """At its end, dask removes the whole section, which it found missing at the beginning."""
-    script = """
-import chunkmill, dask
-from chunkmill.config import setting
-with dask.config.set({"chunkmill.fsync": True}):
-    chunkmill.open_array
-    print(setting("fsync"), setting("progress"))
-print(setting("fsync"), setting("progress"))
-"""
-    assert run_script(script).split() == ["True", "auto", "False", "auto"]
-
-
-def test_stores_alone_know_the_settings(tmp_path):
-    script = f"from chunkmill.stores.local import LocalStore\nprint(LocalStore({str(tmp_path)!r})._fsync)"
-    assert run_script(script) == "False"
 
 
 def test_star():

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.arrays import filled
 from support.memory import peak_below
 from support.scripts import run_script
 from support.servers import FORK_WARNING
@@ -187,7 +188,7 @@ def test_readers_limit_what_is_decompressed(path, open_limited):
 def test_a_chunk_that_decompresses_to_far_more(path, open_url):
     """512 MiB were in memory for a chunk of 16 bytes, before it was refused."""
     with ZipStore(path) as store:
-        cm.to_store(np.arange(8, dtype="i4"), store, "a", chunks=(4,), format="zarr2", codecs=[])
+        filled(np.arange(8, dtype="i4"), store, "a", chunks=(4,), format="zarr2", codecs=[])
         documents = {key: store.get(key) for key in store.list_prefix("")}
     zipped(path, b"", zipfile.ZIP_DEFLATED, **documents | {"a/1": bytes(32 * 2**20)})
     array = cm.open_array(open_url.format(path), "a")
