@@ -53,15 +53,15 @@ def test_where_intermediate_files_are_stored(tmp_path):
 
 
 JOBS = {
-    "spill": lambda a, b: cm.plan_rechunk(a, b, chunks=(20, 7, 4), strategy="spill"),
+    "spill": lambda a, b: cm.plan_rechunk(a, b, chunks=(6, 7, 4), strategy="spill"),
     "copy": lambda a, b: cm.plan_convert(a, b, format="zarr2"),
-    "repack": lambda a, b: cm.plan_convert(a, b, format="zarr3", shards=(6, 30, 10)),
+    "repack": lambda a, b: cm.plan_convert(a, b, format="zarr3", shards=(6, 15, 10)),
 }
 
 
 @pytest.mark.parametrize("job", JOBS)
 def test_a_plan_is_run_after_unpickling(job, tmp_path):
-    array, values = rechunks.make(str(tmp_path / "a"))
+    array, values = rechunks.make(str(tmp_path / "a"), shape=(6, 15, 10), chunks=(3, 15, 10))
     recording = RecordingStore(MemoryStore())
     JOBS[job](array, recording)
     assert not recording.keys("list_dir", "list_prefix", "set", "set_if", "delete", "delete_prefix")
@@ -247,12 +247,12 @@ def test_a_dataset_of_v2_decodes_to_the_same_in_v3(tmp_path):
 
 
 def test_chunks_go_into_a_shard_one_by_one(tmp_path):
-    values = np.random.default_rng(0).integers(0, 1 << 16, (32, 1 << 19), "u2")
-    cm.to_store(values, tmp_path / "a", chunks=(1, 1 << 19), codecs="raw")
-    plan = cm.plan_convert(tmp_path / "a", tmp_path / "b", format="zarr3", shards=(32, 1 << 19))
-    with peak_below(8 << 20):  # the shard has 32 MiB
+    values = np.random.default_rng(0).integers(0, 1 << 16, (16, 1 << 18), "u2")
+    cm.to_store(values, tmp_path / "a", chunks=(1, 1 << 18), codecs="raw")
+    plan = cm.plan_convert(tmp_path / "a", tmp_path / "b", format="zarr3", shards=(16, 1 << 18))
+    with peak_below(2 << 20):  # the shard has 8 MiB
         report = plan.run()
-    assert report.actions == {"repack": 32}
+    assert report.actions == {"repack": 16}
     np.testing.assert_array_equal(cm.open_array(tmp_path / "b")[...], values)
 
 
