@@ -1,4 +1,4 @@
-"""Blocks that read stored arrays, by from_store and by Dask's from_array: values, blocks, which keys are requested."""
+"""Blocks that read stored arrays: their values, their lengths, which keys are requested."""
 
 import copy
 import pickle
@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from dask._task_spec import Task
 from dask.graph_manipulation import bind, clone
-from dask.utils import SerializableLock
 from support.arrays import filled
 from support.cases import cases
 from support.recording import FarStore, RecordingStore
@@ -18,7 +17,6 @@ from support.recording import FarStore, RecordingStore
 import chunkmill as cm
 from chunkmill.array.selection import full_region
 from chunkmill.dask_arrays.blocks import BlockRegions
-from chunkmill.dask_arrays.from_array import read_from_arrays_in_runs
 from chunkmill.dask_arrays.read import block_chunks, read_graph, run_length
 from chunkmill.errors import ChunkError, RegionError
 from chunkmill.stores.memory import MemoryStore
@@ -116,7 +114,7 @@ def test_blocks_that_do_not_fit_are_refused_at_once():
     assert array[10**18 - 1] == 0
 
 
-VALUES = np.arange(48 * 40 * 4).reshape(48, 40, 4)  # in 12 x 10 x 2 chunks
+VALUES = np.arange(32 * 40 * 4).reshape(32, 40, 4)  # in 8 x 10 x 2 chunks
 
 
 @pytest.fixture(scope="module")
@@ -137,13 +135,13 @@ def x(store):
 @pytest.mark.parametrize(
     ("function", "n_keys"),
     [
-        (lambda x: x[:, 5:6, 0], 12),
+        (lambda x: x[:, 5:6, 0], 8),
         (lambda x: x[8:12, :, 2:], 10),
-        (lambda x: (x.T + 1)[:, :8, 44:].sum(), 4),
-        (lambda x: (x[None] * np.ones((3, 1, 1, 1), int)).transpose(2, 0, 3, 1)[20:28].sum(axis=0), 48),
+        (lambda x: (x.T + 1)[:, :8, 28:].sum(), 4),
+        (lambda x: (x[None] * np.ones((3, 1, 1, 1), int)).transpose(2, 0, 3, 1)[20:28].sum(axis=0), 32),
         (lambda x: (x + x[::-1])[:4], 40),
         (lambda x: da.tensordot(x[:8, :, 0], x[:8, :, 1], axes=((1,), (1,))), 20),
-        (lambda x: x.rechunk((48, 5, 4))[:, :5].max(axis=0), 48),
+        (lambda x: x.rechunk((32, 5, 4))[:, :5].max(axis=0), 32),
     ],
     ids=["line", "slab", "transposed", "broadcast", "twice", "contracted", "rechunked"],
 )
@@ -168,7 +166,7 @@ def test_few_runs_are_not_begun_on_a_cluster(x):
     begun = [sum(isinstance(t, Task) and t.data_producer for t in dict(each.dask).values()) for each in (here, there)]
     assert begun == [1, 0]
     assert run_length(300, 1, 1 << 25, 1 << 25) == 0  # of one block
-    assert len(x.dask) == len(dict(x.dask)) == 240 + 8  # of thirty blocks each
+    assert len(x.dask) == len(dict(x.dask)) == 160 + 5  # of 32 blocks each
     np.testing.assert_array_equal(there.compute(scheduler="threads"), VALUES[:4, :, 0])
 
 
@@ -199,76 +197,6 @@ def test_a_key_that_fails_is_named_and_the_others_are_read(store, x):
     with pytest.raises(ChunkError, match="c/3/2/1"):
         x.sum().compute(scheduler="threads")
     assert x[16:].sum().compute(scheduler="threads") == VALUES[16:].sum()
-
-
-CHUNKS = (4, 4, 2)
-
-
-@pytest.fixture
-def array(store):
-    return cm.open_array(store)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"inline_array": True}, {"name": "own"}, {"name": False}, {"fancy": False}, {"chunks": (8, 4, 4)}],
-    ids=["plain", "inline", "named", "unique", "nofancy", "larger"],
-)
-def test_many_requests_are_under_way_and_each_is_made_once(store, array, options):
-    x = da.from_array(array, **{"chunks": CHUNKS, **options})
-    assert x.chunks == da.from_array(VALUES, **{"chunks": CHUNKS, **options}).chunks
-    store.clear()
-    store.seconds = 0.01
-    np.testing.assert_array_equal(x.compute(scheduler="threads", num_workers=2), VALUES)
-    assert store.most_at_once >= 16
-    assert len(store.chunks("get")) == 240
-    assert set(store.chunks("get").values()) == {1}
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda store: da.from_array(cm.open_array(store.below), chunks=CHUNKS),
-        lambda store: da.from_array(cm.open_array(store), chunks=(6, 4, 2)),
-        lambda store: da.from_array(cm.open_array(store), chunks=CHUNKS, lock=SerializableLock()),
-        lambda store: da.from_array(cm.open_array(store), chunks=CHUNKS, getitem=lambda a, b: a[b]),
-    ],
-    ids=["without latency", "keys in two blocks", "lock", "getitem"],
-)
-def test_dask_reads_by_itself_where_runs_are_of_no_use(store, make):
-    x = make(store)
-    assert f"original-{x.name}" in x.dask.layers
-    np.testing.assert_array_equal(x.compute(scheduler="threads"), VALUES)
-
-
-def test_a_worker_without_chunkmill_is_told_what_it_lacks(store):
-    x = da.from_array(cm.open_array(store.below), chunks=CHUNKS)
-    assert b"give every worker" in pickle.dumps(x.dask.layers[f"original-{x.name}"])
-
-
-def test_plugins_of_the_user_are_called_too(store):
-    seen = []
-    with dask.config.set(array_plugins=[seen.append]):
-        x = da.from_array(cm.open_array(store), chunks=CHUNKS)
-        assert {each.name for each in seen} == {x.name}  # as Dask made it, and as it is replaced
-        assert f"begun-{x.name}" in x.dask.layers
-    array = cm.open_array(store)
-    with dask.config.set(array_plugins=[lambda x: x.compute(scheduler="sync")]):
-        np.testing.assert_array_equal(da.from_array(array, chunks=CHUNKS), VALUES)
-    with dask.config.set(array_plugins=[]):
-        assert f"begun-{x.name}" in da.from_array(array, chunks=CHUNKS).dask.layers
-    assert f"begun-{x.name}" in da.from_array(array, chunks=CHUNKS, name=x.name).dask.layers
-
-
-def test_the_setting_is_sent_to_workers_as_it_was():
-    """As JSON to those of `SSHCluster`, merged and pickled to those of `LocalCluster`."""
-    with dask.config.set(array_plugins=[]):
-        read_from_arrays_in_runs()
-        assert len(list(dask.config.get("array_plugins"))) == 1
-        sent = dask.config.deserialize(dask.config.serialize(dask.config.global_config))
-        merged = dask.config.merge(dask.config.global_config, {})
-        for settings in (sent, merged, pickle.loads(pickle.dumps(dask.config.global_config))):
-            assert list(settings["array_plugins"]) == []
 
 
 @cases("lengths", [(4, 4, 3), (4, 4, 3, 3), (4, 3, 3), (4, 5), (3, 4, 4), (7,), (0,)])
