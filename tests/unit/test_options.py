@@ -5,6 +5,7 @@ The tables are walked over the signatures of the functions: an option without va
 
 import inspect
 import traceback
+from functools import cache
 from pathlib import Path
 
 import dask
@@ -64,6 +65,7 @@ def stored(**options):
     return cm.open_array(array.store, "v", mode="r+")
 
 
+@cache
 def source(job):
     return da.ones((8, 6), chunks=(4, 3), dtype="i4") if job == "to_store" else stored()
 

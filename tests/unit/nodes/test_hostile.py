@@ -36,5 +36,5 @@ def test_what_is_fine_reads_as_it_should_without_an_error():
 def test_groups_deeper_than_the_stack(subtests):
     for name, action in hostile.DEEP.items():
         hostile.run(hostile.nested_groups(2), action)  # imports all that it needs
-        with subtests.test(name), calls_no_deeper_than(200):
-            hostile.run(hostile.nested_groups(220), action)
+        with subtests.test(name), calls_no_deeper_than(100):
+            hostile.run(hostile.nested_groups(110), action)

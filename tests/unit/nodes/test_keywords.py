@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import traceback
 from pathlib import Path
 
 import dask.array as da
@@ -174,6 +175,6 @@ def test_a_wrong_value_is_an_error_that_we_raise(places, call, value):
     """No AttributeError, no IndexError of a library, and nothing from inside one of them."""
     with pytest.raises((ValueError, TypeError, cm.ChunkmillError)) as raised:
         call(places, value)
-    last = raised.traceback[-1]
-    assert "chunkmill" in str(last.path)
-    assert "raise " in str(last.statement)
+    last = traceback.extract_tb(raised.tb)[-1]
+    assert "chunkmill" in last.filename
+    assert "raise " in last.line
