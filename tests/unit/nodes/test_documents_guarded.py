@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from support.cases import cases
-from support.recording import deaths
+from support.recording import contents, deaths
 
 import chunkmill as cm
 from chunkmill.errors import NodeExists
@@ -30,6 +30,7 @@ def write(store, path, **more):
     return cm.to_store(da.from_array(VALUES, chunks=2), store, path, **more)
 
 
+@cache
 def dataset():
     return xr.Dataset({"t": ("x", da.arange(4, chunks=2))}, coords={"x": np.arange(4)})
 
@@ -67,7 +68,7 @@ def test_a_new_node_that_dies_anywhere_is_whole_or_can_be_written_again(name, wr
     monkeypatch.setattr(heartbeat, "is_live", lambda _: False)  # who died was this process, which lives
     monkeypatch.setattr(journal, "CHECK_SECONDS", 0.0)  # no task of the dead is at work elsewhere
     n = 0
-    for store in deaths(lambda: _tree(name), lambda dying: TO_A_TREE[write_to](dying, name)):
+    for store in deaths(lambda: MemoryStore(contents(_tree(name))), lambda dying: TO_A_TREE[write_to](dying, name)):
         n += 1
         with suppress(NodeExists):  # it was published
             TO_A_TREE[write_to](store, name)
@@ -76,6 +77,7 @@ def test_a_new_node_that_dies_anywhere_is_whole_or_can_be_written_again(name, wr
     assert n > 8
 
 
+@cache
 def _tree(name):
     store = MemoryStore()
     root = cm.create_group(store, format=name)
@@ -86,7 +88,7 @@ def _tree(name):
 
 @cache
 def _whole(write_to, name):
-    store = _tree(name)
+    store = MemoryStore(contents(_tree(name)))
     TO_A_TREE[write_to](store, name)
     return store
 

@@ -23,7 +23,7 @@ from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.zip import ZipStore
 
 OLD = np.arange(20).reshape(4, 5)
-NEW = da.ones((4, 6), chunks=(2, 3))
+NEW = da.ones((4, 6), chunks=(2, 6))
 
 
 def fail(block):
@@ -53,7 +53,7 @@ PLACES = [("zarr2", ""), ("zarr3", "g/a"), ("n5", "a"), ("zarr3-draft", "")]
 @pytest.mark.parametrize(("fmt", "path"), PLACES)
 def test_the_old_stays_until_the_new_is_whole(keeping, fmt, path, tmp_path):
     seen = []
-    cm.to_store(OLD, keeping, path, chunks=(2, 2), format=fmt, attributes={"old": 1})
+    cm.to_store(OLD, keeping, path, chunks=(2, 5), format=fmt, attributes={"old": 1})
     before = sorted(keeping.list_prefix(""))
     with pytest.raises(RuntimeError, match="broken"):
         cm.to_store(NEW.map_blocks(fail, dtype="f8"), keeping, path, mode="w", format=fmt)
@@ -66,7 +66,7 @@ def test_the_old_stays_until_the_new_is_whole(keeping, fmt, path, tmp_path):
         return block
 
     cm.to_store(NEW.map_blocks(look, dtype="f8", meta=np.empty((0, 0))), keeping, path, mode="w", format=fmt)
-    assert len(seen) == 4
+    assert len(seen) == 2
     for each in seen:
         np.testing.assert_array_equal(each, OLD)
     assert cm.open_array(keeping, path)[...].sum() == 24
@@ -74,8 +74,8 @@ def test_the_old_stays_until_the_new_is_whole(keeping, fmt, path, tmp_path):
 
 @pytest.mark.parametrize(("fmt", "path"), [*PLACES, ("zarr3-draft", "g/a")])
 def test_nothing_of_the_old_shines_through(any_store, fmt, path):
-    cm.to_store(OLD + 1, any_store, path, chunks=(2, 2), format=fmt, attributes={"old": 1})
-    cm.to_store(np.zeros((4, 5), "i8"), any_store, path, chunks=(2, 2), format=fmt, mode="w")
+    cm.to_store(OLD + 1, any_store, path, chunks=(2, 5), format=fmt, attributes={"old": 1})
+    cm.to_store(np.zeros((4, 5), "i8"), any_store, path, chunks=(2, 5), format=fmt, mode="w")
     assert not cm.open_array(any_store, path)[...].any()
     assert "old" not in cm.open_array(any_store, path).attributes
     assert cm.check(any_store).ok
@@ -86,7 +86,7 @@ def test_nothing_of_the_old_shines_through(any_store, fmt, path):
 
 
 def test_a_graph_that_is_computed_later(keeping):
-    cm.to_store(OLD, keeping, "a", chunks=(2, 2))
+    cm.to_store(OLD, keeping, "a", chunks=(2, 5))
     broken = cm.to_store(NEW.map_blocks(fail, dtype="f8"), keeping, "a", mode="w", compute=False)
     with pytest.raises(RuntimeError, match="broken"):
         broken.compute()
@@ -94,7 +94,7 @@ def test_a_graph_that_is_computed_later(keeping):
     later = cm.to_store(new, keeping, "a", mode="w", compute=False)
     np.testing.assert_array_equal(cm.open_array(keeping, "a")[...], OLD)
     for _ in range(2):
-        assert later.compute().n_keys == 6
+        assert later.compute().n_keys == 4
         assert cm.open_array(keeping, "a")[...].sum() == 24
     assert cm.check(keeping, repair=True).ok
     assert not [key for key in keeping.list_prefix("") if "chunkmill" in key]
@@ -102,7 +102,7 @@ def test_a_graph_that_is_computed_later(keeping):
 
 def test_what_a_repair_deletes_before_the_last_step_is_not_put_in_place(keeping, monkeypatch):
     own = target.leased
-    cm.to_store(OLD, keeping, "a", chunks=(2, 2))
+    cm.to_store(OLD, keeping, "a", chunks=(2, 5))
     later = cm.to_store(NEW, keeping, "a", mode="w", compute=False)
 
     def leased(*args, **options):
@@ -117,7 +117,7 @@ def test_what_a_repair_deletes_before_the_last_step_is_not_put_in_place(keeping,
 
 @pytest.mark.parametrize("how", ["now", "later", "resume"])
 def test_a_node_that_does_not_open_stays(keeping, how):
-    cm.to_store(OLD, keeping, "a", chunks=(2, 2))
+    cm.to_store(OLD, keeping, "a", chunks=(2, 5))
     keeping.set("a/zarr.json", b'{"zarr_format": 3, "node_type": "arr')
     before = contents(keeping, "a/")
 
@@ -142,8 +142,8 @@ def test_who_is_killed_leaves_a_zip_file_with_the_old_or_the_new(tmp_path, monke
     file, seen, replace = tmp_path / "store.zip", [], os.replace
     cm.to_store(np.ones((4, 6)), source := MemoryStore(), "x", chunks=(2, 3))
     with ZipStore(file) as store:
-        cm.to_store(OLD, store, path, chunks=(2, 2), attributes={"old": 1})
-        cm.to_store(OLD, store, "other", chunks=(2, 2)) if path else None
+        cm.to_store(OLD, store, path, chunks=(2, 5), attributes={"old": 1})
+        cm.to_store(OLD, store, "other", chunks=(2, 5)) if path else None
 
     def renamed(*names):
         for rename in (lambda: None, lambda: replace(*names)):
@@ -207,7 +207,7 @@ def test_a_directory_that_cannot_be_renamed(tmp_path, monkeypatch, kind, fmt, pa
         monkeypatch.setattr("chunkmill.stores.directories.os.path.ismount", lambda name: str(name) == str(place))
     store = LocalStore(tmp_path / "store")
     cm.create_group(store, path, format=fmt, attributes={"old": 1})
-    cm.to_store(OLD, store, f"{path}/old/x".strip("/"), chunks=(2, 2), format=fmt)
+    cm.to_store(OLD, store, f"{path}/old/x".strip("/"), chunks=(2, 5), format=fmt)
     cm.to_store(OLD, tmp_path / "other", "b", format=fmt)
     (place / "old" / "deep").symlink_to(tmp_path / "other")
     inode = place.stat().st_ino
@@ -227,7 +227,7 @@ def test_a_directory_that_cannot_be_renamed(tmp_path, monkeypatch, kind, fmt, pa
 @pytest.mark.parametrize(("fmt", "path"), [("zarr2", ""), ("zarr3", "plate")])
 def test_nodes_below_folders_without_a_document_are_not_hidden(any_store, fmt, path):
     """TensorStore writes no documents of groups."""
-    cm.to_store(OLD, any_store, "plate/row/a", chunks=(2, 2), format=fmt)
+    cm.to_store(OLD, any_store, "plate/row/a", chunks=(2, 5), format=fmt)
     for name in ("zarr.json", ".zgroup", ".zattrs"):
         for folder in ("", "plate/", "plate/row/"):
             any_store.delete(f"{folder}{name}")
