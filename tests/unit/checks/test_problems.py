@@ -4,11 +4,11 @@ import json
 import os
 from pathlib import Path
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
+from support import arrays
 from support.cases import cases
 from support.recording import FailingStore, contents, copy_keys, deaths
 
@@ -20,6 +20,8 @@ from chunkmill.journal.records import Record
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.posix_file import PARTIAL_SUFFIX, hidden_name
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 LAYOUTS = {
@@ -39,8 +41,7 @@ def filled(store, layout="zarr3", path="g/a", **kwargs):
     """Write an array of ten by nine, with one chunk of fill value, which is absent."""
     values = np.arange(90, dtype="i4").reshape(10, 9) + 1
     values[:4, :4] = 0
-    cm.to_store(da.from_array(values, chunks=5), store, path, **LAYOUTS[layout], **kwargs)
-    return cm.open_array(store, path, mode="r+")
+    return arrays.filled(values, store, path, **LAYOUTS[layout], **kwargs)
 
 
 class TestNothingIsWrong:
@@ -324,7 +325,7 @@ class TestJobs:
 
         filled(store, path="g/b")
         x = da.from_array(np.arange(8), chunks=2, name="eight").map_blocks(fail, dtype=int, meta=np.empty(0, int))
-        with dask.config.set(scheduler="synchronous"), pytest.raises(RuntimeError):
+        with pytest.raises(RuntimeError):
             cm.to_store(x, store, "g/a", resume=True)
         assert list(store.list_prefix("g/a/c/"))
         report = cm.check(store)
