@@ -82,7 +82,8 @@ def to_store(
         As in `create_array`. ``None``: the largest block of `x` along each axis; ``"auto"`` when sharded, and where `x`
         has no blocks. Dimensions that lengths by dimension leave out have those of the blocks.
     shards, codecs, fill_value, dimension_names, attributes, chunk_key_encoding, storage_options
-        Of a new array, as in `create_array`; an array that is written into has its own, and others are an error.
+        Of a new array, as in `create_array`; an array that is written into has its own, and others are an error. A
+        fill value that is not given is null in Zarr v2 with dimension names: xarray takes equal elements for missing.
     region
         Slices of an existing array to write `x` to; store keys that it covers partly are read, changed and written
         back under `lock` and a version check.
@@ -160,6 +161,7 @@ def to_store(
             name = format or format_above(target, path)
             about["chunks"] = chunks_for_blocks(x.chunks if has_blocks else None, chunks, dimension_names)
             metadata = describe_array(get_format(name), path, shape=x.shape, dtype=x.dtype, **about)
+            metadata = get_format(name).unmasked(metadata) if fill_value is None else metadata
             array = opening.array_at(target, path, metadata, name)
             where = full_region(array.shape)
         check_not_read([x] if mode == "w" else [], target, array.path)

@@ -69,7 +69,8 @@ def describe_array(
         said = {"shape": shape, "dtype": dtype, "chunks": chunks, "shards": shards, "codecs": codecs}
         said |= {"fill_value": fill_value, "dimension_names": dimension_names, "attributes": attributes}
         said = _completed(said, like, documents_format)
-        return describe_array(documents_format, path, **said, chunk_key_encoding=chunk_key_encoding)
+        new = describe_array(documents_format, path, **said, chunk_key_encoding=chunk_key_encoding)
+        return documents_format.unmasked(new) if fill_value is getattr(like, "fill_value", 0) is None else new
     if shape is None or dtype is None:
         name = "shape" if shape is None else "dtype"
         raise TypeError(f"{name}= is missing: give it, or an array to take it from (like=)")

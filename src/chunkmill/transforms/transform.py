@@ -17,6 +17,7 @@ import numpy as np
 from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.options import is_keep
 from chunkmill.conversion.region_option import ChunksOption
+from chunkmill.conversion.target_metadata import marked
 from chunkmill.dask_arrays.sources import check_apart, open_or_compute
 from chunkmill.errors import NodeNotFound, UnsupportedFeature
 from chunkmill.formats.base import Format, WritableFormatName
@@ -517,24 +518,30 @@ def _metadata(
     options |= {"shape": about.axes.grid.shape, "dtype": dtype, "dimension_names": about.names}
     if is_keep(options["codecs"]):
         options["codecs"] = [{"name": each.name, "configuration": dict(each.configuration)} for each in layout.codecs]
+    missing = marked(first, documents_format)
     if is_keep(options["attributes"]):
-        options["attributes"] = dict(first.attributes)
+        options["attributes"] = dict(missing.attributes)
     if not isinstance(options["attributes"], (Mapping, type(None))):
         raise TypeError(f"attributes={options['attributes']!r}: expected a dict, or 'keep'")
     kept: dict[str, Any] = {}  # as the first source has it, where the format has such
     if options["fill_value"] is None and dtype == first.dtype and not isinstance(first.store, ComputedStore):
-        kept["fill_value"] = first.fill_value
+        kept["fill_value"] = missing.fill_value
     if is_keep(options["shards"]):
         options["shards"] = None
         if layout.sharding is not None and is_keep(options["chunks"]):  # of other chunks they may be no multiples
             kept["shards"] = _kept(about, first, layout.keys)
     if is_keep(options["chunks"]):
         options["chunks"] = _kept(about, first, layout.chunks)
+
+    def describe(*left_out: str) -> ArrayMetadata:
+        own = options | {name: value for name, value in kept.items() if name not in left_out}
+        metadata = describe_array(documents_format, path, **own)
+        return documents_format.unmasked(metadata) if own["fill_value"] is None else metadata
+
     for left_out in ((), ("shards",), ("fill_value",)):
         with suppress(UnsupportedFeature):
-            own = options | {name: value for name, value in kept.items() if name not in left_out}
-            return describe_array(documents_format, path, **own)
-    return describe_array(documents_format, path, **options)
+            return describe(*left_out)
+    return describe(*kept)
 
 
 def _kept(about: DescribedTarget, first: StoredArray, grid: ChunkGrid) -> tuple[Any, ...]:

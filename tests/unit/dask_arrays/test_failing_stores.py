@@ -18,7 +18,7 @@ from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.posix_file import PARTIAL_SUFFIX
 
-SHAPE, CHUNKS = (24, 20), (4, 5)
+SHAPE, CHUNKS = (48, 40), (4, 5)
 VALUES = np.random.default_rng(0).integers(1, 1000, SHAPE).astype("i4")
 
 
@@ -47,7 +47,7 @@ def full_after(n_bytes, monkeypatch):
 
 def test_a_full_disk(tmp_path, monkeypatch):
     x = da.from_array(VALUES, chunks=CHUNKS)
-    left = full_after(1000, monkeypatch)
+    left = full_after(4000, monkeypatch)
     with dask.config.set(scheduler="threads", num_workers=2), pytest.raises(ChunkmillError) as caught:
         cm.to_store(x, tmp_path, "a", codecs="raw", resume=True)
     assert "No space left on device" in str(caught.value)

@@ -80,6 +80,18 @@ def test_what_is_not_said_is_as_the_first_source_has_it(source):
     assert [codec.name for codec in other.codecs] == ["bytes", "gzip"]
 
 
+def test_no_element_is_missing_to_xarray_because_of_its_format(store):
+    """A fill value of Zarr v3, and 0 in place of Zarr v2's null, made missing what the function had computed."""
+    kept = [
+        filled(np.arange(4), fill_value=5, dimension_names=("x",), attributes=each) for each in ({}, {"_FillValue": 7})
+    ]
+    for function, wanted in ((np.negative, [None, 7]), (np.sqrt, [None, None])):
+        assert [target(planned(each, function=function, format="zarr2")).fill_value for each in kept] == wanted
+    cm.transform(np.negative, kept[0], (store, "b"), format="zarr2")
+    assert cm.create_array(store, "c", like=cm.open_array(store, "b")).fill_value is None
+    assert xr.open_dataset(store, engine="chunkmill").b.values.tolist() == [0, -1, -2, -3]
+
+
 def test_regions_are_named_as_the_target_is(source):
     named = {"dimension_names": ("a", "b"), "chunks": (8, 8), "block": {"b": 24}}
     for own in (named, {"shape": (96,), "dtype": "f4", "chunks": 8, "block": {0: 48}}):
