@@ -22,8 +22,8 @@ from chunkmill.runtime import task
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
-SHAPE = (32, 256, 256)
-CHUNKS = (32, 32, 32)
+SHAPE = (16, 256, 256)
+CHUNKS = (16, 32, 32)
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def source(tmp_path):
     return filled(np.arange(prod(SHAPE), dtype="f8").reshape(SHAPE), tmp_path / "source.zarr", chunks=(1, 256, 256))
 
 
-def begin(source, target, monkeypatch, max_mem="9 MB", **options):
+def begin(source, target, monkeypatch, max_mem="7 MB", **options):
     with dying_after(4, monkeypatch):
         cm.rechunk(source, target, chunks=CHUNKS, max_mem=max_mem, **options)
 
@@ -66,10 +66,10 @@ def test_no_more_tasks_run_at_once_than_memory_holds(source, tmp_path, monkeypat
 
 def test_a_job_resumes_without_its_arguments(source, tmp_path, monkeypatch):
     target = tmp_path / "target.zarr"
-    begin(source, target, monkeypatch, shards=(32, 64, 64), codecs="gzip", region=(slice(0, 32), ...))
+    begin(source, target, monkeypatch, shards=(16, 64, 64), codecs="gzip", region=(slice(0, 16), ...))
     with dask.config.set(scheduler="threads", num_workers=2):
         assert cm.resume(target).n_resumed == 4
-    assert cm.open_array(target).shards == (32, 64, 64)
+    assert cm.open_array(target).shards == (16, 64, 64)
     check_is_whole(source, target)
 
 
