@@ -33,6 +33,13 @@ def url(tmp_path):
 
 
 @pytest.fixture
+def all_died(monkeypatch):
+    """Who began something before is dead: no heartbeat is one of the living, and no task of theirs is waited for."""
+    monkeypatch.setattr("chunkmill.journal.heartbeat.is_live", lambda _: False)
+    monkeypatch.setattr("chunkmill.journal.journal.CHECK_SECONDS", 0.0)
+
+
+@pytest.fixture
 def one_thread():
     """Tasks one after the other, in the thread of the test."""
     with import_module("dask").config.set(scheduler="sync"):

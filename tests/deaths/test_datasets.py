@@ -7,27 +7,14 @@ import numpy as np
 import pytest
 import xarray as xr
 from support.cases import cases
-from support.datasets import read, series
+from support.datasets import LATER, is_alive, read, series
 from support.recording import CHANGES, DyingStore, RecordingStore, deaths
 
 import chunkmill as cm
 from chunkmill.errors import NodeExists
-from chunkmill.journal import heartbeat
 from chunkmill.journal.unfinished import unfinished_jobs
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.xarray.publication import ATTRIBUTE
-
-LATER = series(3, "2000-01-06")
-
-
-def is_alive(store, *extents):
-    """Every way to read must find one of the extents, whole; return whether it is the first of them."""
-    for consolidated in (None, False):
-        found = read(store, consolidated=consolidated).load()
-        assert found.sizes["time"] in extents
-        xr.testing.assert_identical(found, series(found.sizes["time"]))
-    return found.sizes["time"] == extents[0]
-
 
 FINE = {"v": {"chunks": (1, 4)}, "time": {"chunks": (1,)}}
 
@@ -66,8 +53,7 @@ def test_append(name):
 
 
 @cases(("name", "path"), [("zarr2", "g"), ("zarr3", ""), ("n5", "g")])
-def test_what_was_published_is_not_in_the_way_of_another(name, path, monkeypatch):
-    monkeypatch.setattr(heartbeat, "is_live", lambda _: False)
+def test_what_was_published_is_not_in_the_way_of_another(name, path, all_died):
     ds = xr.Dataset({"t": ("x", np.arange(4))}, {"x": np.arange(4)})
     other = ds + 100
     n = 0

@@ -2,7 +2,6 @@
 
 import copy
 
-import dask
 import numpy as np
 import pytest
 from support.arrays import filled
@@ -10,18 +9,12 @@ from support.recording import deaths
 
 import chunkmill as cm
 from chunkmill.errors import NodeExists
-from chunkmill.journal import heartbeat
 from chunkmill.stores.memory import MemoryStore
 
 VALUES = np.arange(240, dtype="i4").reshape(24, 10)
 
 
-@pytest.fixture(autouse=True)
-def one_thread(monkeypatch):
-    monkeypatch.setattr(heartbeat, "is_live", lambda _: False)  # those who died
-    monkeypatch.setattr("chunkmill.journal.journal.CHECK_SECONDS", 0)  # and none of their tasks is at work
-    with dask.config.set(scheduler="sync"):
-        yield
+pytestmark = pytest.mark.usefixtures("all_died", "one_thread")
 
 
 def read(store, path):

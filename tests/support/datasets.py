@@ -48,6 +48,18 @@ def series(n=5, start="2000-01-01", **encoding):
     return ds
 
 
+LATER = series(3, "2000-01-06")
+
+
+def is_alive(store, *extents):
+    """Every way to read must find one of these numbers of days, whole; return whether it is the first of them."""
+    for consolidated in (None, False):
+        found = read(store, consolidated=consolidated).load()
+        assert found.sizes["time"] in extents
+        xr.testing.assert_identical(found, series(found.sizes["time"]))
+    return found.sizes["time"] == extents[0]
+
+
 def tree():
     return xr.DataTree.from_dict(
         {

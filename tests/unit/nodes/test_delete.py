@@ -80,9 +80,7 @@ def look(store):
 
 
 @cases("kind", FORMATS)
-def test_the_same_call_deletes_the_rest_after_a_death(kind, monkeypatch):
-    monkeypatch.setattr("chunkmill.journal.heartbeat.is_live", lambda _: False)
-    monkeypatch.setattr("chunkmill.journal.journal.CHECK_SECONDS", 0)
+def test_the_same_call_deletes_the_rest_after_a_death(kind, all_died):
     n, whole = 0, make(MemoryStore(), kind, ("g/deep/b", "h"))
     if kind in {"zarr2", "zarr3"}:
         cm.consolidate(whole)

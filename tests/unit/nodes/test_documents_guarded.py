@@ -17,7 +17,6 @@ from support.recording import contents, deaths
 
 import chunkmill as cm
 from chunkmill.errors import NodeExists
-from chunkmill.journal import heartbeat, journal
 from chunkmill.stores.memory import MemoryStore
 
 VALUES = np.arange(8, dtype="i4").reshape(2, 4) + 1
@@ -63,10 +62,8 @@ TO_A_TREE = WRITES | {
 
 # each write once, each format at least once: `tests/interleavings` explores every pair in every format
 @cases(("write_to", "name"), [*zip(TO_A_TREE, ["zarr2", "n5", "zarr3", "zarr2", "n5", "zarr2", "zarr3"], strict=True)])
-def test_a_new_node_that_dies_anywhere_is_whole_or_can_be_written_again(name, write_to, monkeypatch):
+def test_a_new_node_that_dies_anywhere_is_whole_or_can_be_written_again(name, write_to, all_died):
     """Attributes of Zarr v2 alone were refused for ever, and consolidated metadata did not name what was published."""
-    monkeypatch.setattr(heartbeat, "is_live", lambda _: False)  # who died was this process, which lives
-    monkeypatch.setattr(journal, "CHECK_SECONDS", 0.0)  # no task of the dead is at work elsewhere
     n = 0
     for store in deaths(lambda: MemoryStore(contents(_tree(name))), lambda dying: TO_A_TREE[write_to](dying, name)):
         n += 1

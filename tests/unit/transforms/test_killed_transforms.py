@@ -1,6 +1,5 @@
 """Jobs of transforms that died: of several targets, of another function, of a source that was written since."""
 
-import dask
 import numpy as np
 import pytest
 from support.arrays import filled
@@ -13,13 +12,7 @@ from chunkmill.journal.lease import leased
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 
-
-@pytest.fixture(autouse=True)
-def one_thread(monkeypatch):
-    monkeypatch.setattr(heartbeat, "is_live", lambda _: False)  # those who died
-    monkeypatch.setattr("chunkmill.journal.journal.CHECK_SECONDS", 0)  # and none of their tasks is at work
-    with dask.config.set(scheduler="sync"):
-        yield
+pytestmark = pytest.mark.usefixtures("all_died", "one_thread")
 
 
 @pytest.fixture

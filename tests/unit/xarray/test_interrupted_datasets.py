@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import xarray as xr
-from support.datasets import read, refused, series
+from support.datasets import LATER, is_alive, read, refused, series
 from support.recording import CHANGES, Meanwhile, RecordingStore
 
 import chunkmill as cm
@@ -11,17 +11,6 @@ from chunkmill.errors import DatasetError, StoreError
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.open import open_store
 from chunkmill.xarray.publication import ATTRIBUTE, UnfinishedAppend
-
-LATER = series(3, "2000-01-06")
-
-
-def is_alive(store, *extents):
-    """Every way to read must find one of the extents, whole; return whether it is the first of them."""
-    for consolidated in (None, False):
-        found = read(store, consolidated=consolidated).load()
-        assert found.sizes["time"] in extents
-        xr.testing.assert_identical(found, series(found.sizes["time"]))
-    return found.sizes["time"] == extents[0]
 
 
 class Dying(RecordingStore):
