@@ -5,7 +5,7 @@ The tables are walked over the signatures of the functions: an option without va
 
 import inspect
 import traceback
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import dask
@@ -88,9 +88,7 @@ def raised(function):
 def test_an_option_that_cannot_be_used_is_an_error_and_nothing_is_stored(job, option):
     for value in UNUSABLE[option]:
         store = MemoryStore()
-        raised(lambda value=value, store=store: getattr(cm, job)(
-            source(job), (store, "o"), **JOBS[job] | {option: value}
-        ))  # fmt: skip
+        raised(partial(getattr(cm, job), source(job), (store, "o"), **JOBS[job] | {option: value}))
         assert not list(store.list_prefix("")), (option, value)
 
 

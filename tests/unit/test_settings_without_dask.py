@@ -3,13 +3,14 @@
 import base64
 import json
 import os
+from importlib.resources import files
 
 import dask
 import pytest
 from support.cases import cases
 from support.scripts import run_script
 
-from chunkmill.config import read_settings
+from chunkmill.config import DEFAULTS, read_settings
 
 INHERITED = base64.urlsafe_b64encode(json.dumps({"chunkmill": {"fsync": True, "temp": "/t"}}).encode()).decode()
 CASES = [
@@ -86,8 +87,4 @@ def test_stores_alone_know_the_settings(tmp_path):
 
 def test_the_defaults_are_those_of_the_file():
     yaml = pytest.importorskip("yaml")
-    from importlib.resources import files
-
-    from chunkmill.config import DEFAULTS
-
     assert yaml.safe_load(files("chunkmill").joinpath("chunkmill.yaml").read_text("utf-8")) == DEFAULTS

@@ -1,10 +1,8 @@
 """What opens, reads, writes and lists nodes imports neither dask, distributed, xarray nor pandas; jobs not dask.array."""
 
 import numpy as np
-import pytest
+from support.arrays import filled
 from support.scripts import run_script
-
-import chunkmill as cm
 
 BEGIN = """
 import sys
@@ -52,18 +50,13 @@ print(*kinds)
 """
 
 
-@pytest.fixture
-def place(tmp_path):
-    cm.create_array(tmp_path / "s", "a", shape=(7, 6), dtype="f8", chunks=(3, 2))[...] = np.arange(42.0).reshape(7, 6)
-    return str(tmp_path / "s")
-
-
-def test_the_core_imports_no_dask_and_jobs_of_what_is_stored_none_of_its_arrays(place):
+def test_the_core_imports_no_dask_and_jobs_of_what_is_stored_none_of_its_arrays(tmp_path):
     """One way after the other in one process; at last, where a worker runs, the lock of its cluster is asked for."""
+    filled(np.arange(42.0).reshape(7, 6), tmp_path / "s", "a", chunks=(3, 2))
     script = BEGIN + "".join(
         f"{code}\nfound = {{{name!r}: {IMPORTED}}}\nassert not any(found.values()), found\n"
         for name, code in WAYS.items()
     )
-    *_, locks, imported = run_script(f"{script}{JOBS}{LOCKS}print(*{IMPORTED})", place).splitlines()
+    *_, locks, imported = run_script(f"{script}{JOBS}{LOCKS}print(*{IMPORTED})", tmp_path / "s").splitlines()
     assert locks == "lock ClusterLock"
     assert imported.startswith("dask distributed")  # which are found

@@ -238,15 +238,11 @@ def test_what_is_no_store_is_named(archive, tmp_path):
     ],
 )  # fmt: skip
 def test_messages_are_in_the_words_of_the_command_line(tmp_path, args, expected):
-    source = str(tmp_path / "in.zarr")
-    cm.create_array(source, "g/a", shape=(4, 4), dtype="i4", chunks=(2, 2))[...] = 1
-    cm.create_group(tmp_path / "other")
-    cm.create_array(tmp_path / "filled", shape=(4,), dtype="i4", chunks=(2,), fill_value=7)
-    cm.create_array(tmp_path / "zero", "a", shape=(), dtype="i4", chunks=())
-    places = {
-        "ZERO": tmp_path / "zero", "FILLED": tmp_path / "filled", "SOURCE": source, "OTHER": tmp_path / "other",
-        "new": tmp_path / "new",
-    }  # fmt: skip
+    places = {name: tmp_path / name for name in ("SOURCE", "OTHER", "FILLED", "ZERO", "new")}
+    cm.create_array(places["SOURCE"], "g/a", shape=(4, 4), dtype="i4", chunks=(2, 2))[...] = 1
+    cm.create_group(places["OTHER"])
+    cm.create_array(places["FILLED"], shape=(4,), dtype="i4", chunks=(2,), fill_value=7)
+    cm.create_array(places["ZERO"], "a", shape=(), dtype="i4", chunks=())
     result = run(*(places.get(arg, arg) for arg in args), code=3)
     assert re.search(expected, result.stderr)
     assert not (tmp_path / "new").exists()

@@ -52,7 +52,7 @@ def test_other_blocks_hold_the_same(array, kind, one_thread, chunks):
 
 @pytest.mark.parametrize("axes", [(2, 1, 0), (1, 2, 0), (0, 2, 1)])
 def test_axes_in_another_order_are_those_that_are_left(kind, axes):
-    far, values = far_array()
+    far, values = far_array((8, 8, 2))
     y = cm.from_store(far, "v", chunked_array_type=kind)
     wanted = values.transpose(axes)
     for part in (np.s_[:], np.s_[1:30:2, 1:3], np.s_[:, 2], np.s_[-1, 1:], np.s_[2, 1, 0]):
@@ -67,28 +67,23 @@ def test_transposes_parts_and_larger_blocks_go_below_the_store(array, kind):
     if kind == "dask":
         pytest.skip("no expression")
     labelled = xr.DataArray(y, dims=("y", "x"))
-    for x in (
-        y.T,
-        y.T[2:9],
-        labelled.transpose().isel(y=3).data,
-        labelled.isel(x=slice(2, 9)).T.data,
-        y.rechunk((16, 10)),
-    ):
+    of_xarray = labelled.transpose().isel(y=3).data, labelled.isel(x=slice(2, 9)).T.data
+    for x in (y.T, y.T[2:9], *of_xarray, y.rechunk((16, 10))):
         found = x.expr.simplify()
         assert [type(node) for node in found.walk()] == [type(y.expr)]
         assert (found.shape, found.chunks, found.dtype) == (x.shape, x.chunks, x.dtype)
 
 
-def far_array():
+def far_array(chunks):
     far = FarStore()
     values = np.arange(24 * 32 * 4).reshape(24, 32, 4)
-    filled(values, far.below, "v", chunks=(4, 4, 2), dimension_names=list("zyx"))
+    filled(values, far.below, "v", chunks=chunks, dimension_names=list("zyx"))
     return far, values
 
 
 @pytest.mark.parametrize("reader", ["from_store", "sliced", "engine", "chunked later"])
 def test_many_requests_are_under_way_and_each_is_made_once(kind, registered, reader):
-    far, values = far_array()
+    far, values = far_array((4, 4, 2))
     part = np.s_[8:, :, :2] if reader == "sliced" else np.s_[:]
     if reader in {"from_store", "sliced"}:
         x = cm.from_store(far, "v", chunked_array_type=kind)[part]
@@ -109,7 +104,7 @@ def test_many_requests_are_under_way_and_each_is_made_once(kind, registered, rea
 
 
 def test_what_is_read_by_steps_or_with_a_lock_is_chunked_as_xarray_does(kind, registered):
-    far, values = far_array()
+    far, values = far_array((8, 8, 2))
     lazy = xr.open_dataset(far.below, engine="chunkmill").v
     np.testing.assert_array_equal(lazy.isel(z=3, y=slice(2, None, 2)).chunk(y=4), values[3, 2::2])
     locked = lazy.chunk(z=4, lock=True)

@@ -41,9 +41,8 @@ def test_kinds_are_told_apart(x, kind):
 def test_a_kind_whose_package_is_not_installed_says_which(monkeypatch):
     array = cm.create_array(MemoryStore(), shape=(4,), dtype="i4")
     monkeypatch.setitem(sys.modules, "dask_array", None)
-    with pytest.raises(
-        ModuleNotFoundError, match=r"needs the package dask-array: pip install 'chunkmill\[dask-array\]'"
-    ):
+    told = r"needs the package dask-array: pip install 'chunkmill\[dask-array\]'"
+    with pytest.raises(ModuleNotFoundError, match=told):
         array.to_dask(chunked_array_type="dask-array")
     assert kind_of(array.to_dask()) == "dask"
 
@@ -137,10 +136,9 @@ def test_what_parts_and_reductions_read_is_found(kind, tmp_path):
     a = filled(values, tmp_path / "a.zarr", chunks=(6, 6))
     x = a.to_dask(chunked_array_type=kind)
     sources = [x.T, x[8][None] + x * 0, x[:, 8][:, None] + x * 0, x - x.mean(), x.sum(axis=0) + x * 0]
+    told = r"is computed from \[.* of the same array, which other tasks overw.*persist\(\)"
     for source in (*sources, x.map_overlap(lambda block: block, depth=1)):
-        with pytest.raises(
-            JobError, match=r"is computed from \[.* of the same array, which other tasks overw.*persist\(\)"
-        ):
+        with pytest.raises(JobError, match=told):
             cm.to_store(source, a)
     np.testing.assert_array_equal(a[...], values)
 

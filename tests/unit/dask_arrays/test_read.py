@@ -1,6 +1,5 @@
 """Blocks that read stored arrays: their values, their lengths, which keys are requested."""
 
-import copy
 import pickle
 from itertools import pairwise
 
@@ -12,7 +11,7 @@ from dask._task_spec import Task
 from dask.graph_manipulation import bind, clone
 from support.arrays import filled
 from support.cases import cases
-from support.recording import FarStore, RecordingStore
+from support.recording import FarStore, RecordingStore, contents
 
 import chunkmill as cm
 from chunkmill.array.selection import full_region
@@ -117,14 +116,12 @@ def test_blocks_that_do_not_fit_are_refused_at_once():
 VALUES = np.arange(32 * 40 * 4).reshape(32, 40, 4)  # in 8 x 10 x 2 chunks
 
 
-@pytest.fixture(scope="module")
-def written():
-    return filled(VALUES, chunks=(4, 4, 2)).store
+WRITTEN = contents(filled(VALUES, chunks=(4, 4, 2)).store)
 
 
 @pytest.fixture
-def store(written):
-    return FarStore(copy.copy(written))
+def store():
+    return FarStore(MemoryStore(dict(WRITTEN)))
 
 
 @pytest.fixture

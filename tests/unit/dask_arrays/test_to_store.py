@@ -33,14 +33,8 @@ def test_an_array_is_read_by_any_name(kind):
     store = MemoryStore()
     array = make(store, kind)
     group = cm.open_group(store)
-    for place in (
-        (store, "g/a"),
-        ((store, "g/a"), ""),
-        ((store, "g"), "a"),
-        (array,),
-        (group, "g/a"),
-        (group["g"], "a"),
-    ):
+    places = [(store, "g/a"), ((store, "g/a"), ""), ((store, "g"), "a"), (array,), (group, "g/a"), (group["g"], "a")]
+    for place in places:
         np.testing.assert_array_equal(cm.from_store(*place), VALUES)
     assert cm.from_store(array, name="mine").name == "mine"
     assert cm.from_store(array, region=slice(1, 3)).shape == (2, 3)
@@ -70,9 +64,8 @@ def test_what_is_not_read():
 def test_a_place_to_write_by_any_name(kind):
     store = MemoryStore()
     group = cm.create_group(store, format=kind)
-    for n, place in enumerate(
-        (((store, "g/0"), ""), ((store, "g"), "1"), (group, "g/2"), (group.create_group("h"), "3"))
-    ):
+    places = [((store, "g/0"), ""), ((store, "g"), "1"), (group, "g/2"), (group.create_group("h"), "3")]
+    for n, place in enumerate(places):
         cm.to_store(VALUES, *place, attributes={"n": n})
     found = cm.open_group(store)
     assert [found[path].format for path in ("g/0", "g/1", "g/2", "h/3")] == [kind] * 4
@@ -108,10 +101,11 @@ def test_sources_that_are_none(source):
 
 def test_targets_that_are_none():
     for target in (VALUES, {5}, 5):
-        with pytest.raises(TypeError, match=r"where a url, \(url, path\), a store, an Array or a Group is expected"):
-            cm.store(VALUES, target)
-        with pytest.raises(TypeError, match=r"where a url, \(url, path\), a store, an Array or a Group is expected"):
-            cm.to_store(VALUES, target)
+        for write in (cm.store, cm.to_store):
+            with pytest.raises(
+                TypeError, match=r"where a url, \(url, path\), a store, an Array or a Group is expected"
+            ):
+                write(VALUES, target)
     with pytest.raises(cm.errors.RegionError, match="only write_dataset knows coordinates"):
         cm.to_store(VALUES, make(MemoryStore()), region="auto")
     with pytest.raises(ValueError, match="1 sources, 2 targets and 2 regions do not match: give a list"):
