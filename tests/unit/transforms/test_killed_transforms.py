@@ -33,11 +33,6 @@ def both(block):
     return block + 1, (block % 2).astype("u1")
 
 
-def make_both(array, store, **options):
-    places = [(store, "x"), (store, "y")]
-    return cm.transform(both, array, places, chunks=[(4, 10), (8, 5)], dtype=["i4", "u1"], block=(8, 10), **options)
-
-
 @pytest.mark.parametrize("formats", [["zarr3", "zarr3"], ["zarr3", "n5"]], ids=["stores", "formats"])
 def test_targets_of_several_stores_or_formats_are_refused(source, formats):
     array, _ = source
