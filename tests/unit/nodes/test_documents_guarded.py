@@ -31,7 +31,7 @@ def write(store, path, **more):
 
 @cache
 def dataset():
-    return xr.Dataset({"t": ("x", da.arange(4, chunks=2))}, coords={"x": np.arange(4)})
+    return xr.Dataset({"t": ("x", da.arange(4, chunks=4))}, coords={"x": np.arange(4)})
 
 
 WRITES = {
