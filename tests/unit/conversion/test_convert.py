@@ -247,10 +247,10 @@ def test_a_dataset_of_v2_decodes_to_the_same_in_v3(tmp_path):
 
 
 def test_chunks_go_into_a_shard_one_by_one(tmp_path):
-    values = np.random.default_rng(0).integers(0, 1 << 16, (16, 1 << 18), "u2")
-    cm.to_store(values, tmp_path / "a", chunks=(1, 1 << 18), codecs="raw")
-    plan = cm.plan_convert(tmp_path / "a", tmp_path / "b", format="zarr3", shards=(16, 1 << 18))
-    with peak_below(2 << 20):  # the shard has 8 MiB
+    values = np.random.default_rng(0).integers(0, 1 << 16, (16, 1 << 17), "u2")
+    cm.to_store(values, tmp_path / "a", chunks=(1, 1 << 17), codecs="raw")
+    plan = cm.plan_convert(tmp_path / "a", tmp_path / "b", format="zarr3", shards=(16, 1 << 17))
+    with peak_below(1 << 20):  # the shard has 4 MiB
         report = plan.run()
     assert report.actions == {"repack": 16}
     np.testing.assert_array_equal(cm.open_array(tmp_path / "b")[...], values)

@@ -11,6 +11,8 @@ import chunkmill as cm
 from chunkmill.errors import UnsupportedFeature
 from chunkmill.stores.memory import MemoryStore
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 VALUES = np.arange(8 * 16 * 16, dtype="u2").reshape(8, 16, 16)
 
 

@@ -41,7 +41,7 @@ def reference(values, shape, fill=0):
     return after
 
 
-# N5 has no other fill value than 0, which the codecs of the others do not tell from 9
+# N5 has no other fill value than 0; where other codecs divide the same grid, 9 shows what 0 would
 FILLS = [*((each, 0) for each in GRIDS), ("n5, raw", 0), *((each, 9) for each in LAYOUTS if each[:2] != "n5")]
 
 

@@ -13,6 +13,8 @@ from chunkmill.errors import ChunkmillError, JobError, RegionError, UnsupportedF
 from chunkmill.pyramids.image import describe_base
 from chunkmill.stores.memory import MemoryStore
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 def stored_units(url):
     """Return units as stored: of OME-Zarr's axes, or of N5's attributes."""

@@ -90,17 +90,17 @@ def seen(store):
 def test_a_job_that_died_at_any_conditional_write_is_resumed(format_, store, monkeypatch):
     """In N5 it was refused after the attributes of the group, with those of the first level missing for ever."""
     monkeypatch.setattr(heartbeat, "is_live", lambda _: False)
-    cm.pyramid((done := copy.copy(store), FIRST[format_]), levels=3)
+    cm.pyramid((done := copy.copy(store), FIRST[format_]), levels=2)
     undisturbed, n_deaths = seen(done), 0
     while True:
         mortal = DyingStore(copy.copy(store), n_deaths, ["set_if"], Died)
         try:
-            cm.pyramid((mortal, FIRST[format_]), levels=3)
+            cm.pyramid((mortal, FIRST[format_]), levels=2)
             break
         except Died:
             n_deaths += 1
         with suppress(NodeExists, JobError):  # all was there, and its journal was not told
-            cm.pyramid((mortal.below, FIRST[format_]), levels=3)
+            cm.pyramid((mortal.below, FIRST[format_]), levels=2)
         assert seen(mortal.below) == undisturbed, n_deaths
     assert n_deaths > 5
 

@@ -12,6 +12,8 @@ from chunkmill.model.metadata import GroupMetadata
 from chunkmill.model.multiscales import Axis, Multiscale
 from chunkmill.pyramids.labels import with_windows
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 @cases("kind", ["zarr2", "zarr3"])
 def test_channels_have_names_colours_and_windows(source, tmp_path, kind):

@@ -1,12 +1,15 @@
 """The place of an image: of crops, of levels that are copied alone, of datasets of N5."""
 
 import numpy as np
+import pytest
 from support.arrays import filled
 from support.cases import cases
 from support.images import VALUES
 
 import chunkmill as cm
 from chunkmill.stores.memory import MemoryStore
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @cases(
