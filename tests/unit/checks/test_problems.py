@@ -101,6 +101,18 @@ DAMAGE = [
 ]  # fmt: skip
 
 
+class FailingWhere(FailingStore):
+    """Fails at each request that `where` says of, by key and byte range."""
+
+    def __init__(self, below, where):
+        super().__init__(below, 1)
+        self.where = where
+
+    def _before(self, method, key, byte_range=None):
+        if self.where(key, byte_range):
+            super()._before(method, key, byte_range)
+
+
 class TestChunks:
     @cases(("layout", "damage", "kind"), DAMAGE)
     def test_damage(self, store, layout, damage, kind):
@@ -143,26 +155,15 @@ class TestChunks:
 
     def test_what_the_store_cannot_deliver(self, store):
         filled(store)
-
-        class Failing(FailingStore):
-            def _before(self, method, key, byte_range=None):
-                if key.endswith(("c/1/1", "c/2/2")):
-                    super()._before(method, key, byte_range)
-
-        report = cm.check(Failing(store, 1))
+        report = cm.check(FailingWhere(store, lambda key, _: key.endswith(("c/1/1", "c/2/2"))))
         assert [(p.kind, p.key) for p in report.problems] == [("failed", "g/a/c/1/1"), ("failed", "g/a/c/2/2")]
         assert "injected failure" in report.problems[0].reason
 
     def test_what_the_store_cannot_deliver_of_a_damaged_shard(self, store):
         key = filled(store, "sharded").write_layout.locator.key((1, 1))
         store.set(key, b"\xff" * 20 + store.get(key)[20:])
-
-        class Failing(FailingStore):
-            def _before(self, method, key, byte_range=None):
-                if byte_range is not None and byte_range.start == 0:
-                    super()._before(method, key, byte_range)
-
-        found = [(p.kind, p.key) for p in cm.check(Failing(store, 1)).problems]
+        failing = FailingWhere(store, lambda _, part: part is not None and part.start == 0)
+        found = [(p.kind, p.key) for p in cm.check(failing).problems]
         assert ("failed", key) in found, found
 
 
