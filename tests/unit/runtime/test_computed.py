@@ -20,7 +20,7 @@ def test_text_of_variable_length_is_refused():
         open_or_compute(da.from_array(np.array(["a", "bcd"], np.dtypes.StringDType()), chunks=1), None)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def persisted():
     one = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
     with LocalCluster(processes=False, **one) as cluster, Client(cluster) as client:
