@@ -109,9 +109,8 @@ def test_bytes_move_unopened(case, codecs):
 def test_a_shard_s_index_is_kept_as_it_is():
     index = {"index_location": "start", "index_codecs": [{"name": "bytes", "configuration": {"endian": "big"}}]}
     inner = {"chunk_shape": list(CHUNKS), "codecs": ["bytes", "zstd"], **index}
-    source, values = make(
-        "zarr3", chunks=(6, 4), codecs=[{"name": "sharding_indexed", "configuration": inner}], dtype="u1"
-    )
+    codecs = [{"name": "sharding_indexed", "configuration": inner}]
+    source, values = make("zarr3", chunks=(6, 4), codecs=codecs, dtype="u1")
     cm.convert(source, target := MemoryStore(), format="zarr3", shards=(3, 6), chunks="keep")
     b = cm.open_array(target, "g/a")
     assert b.codecs[0].configuration["index_location"] == "start"
@@ -229,9 +228,8 @@ def test_a_dataset_of_v2_decodes_to_the_same_in_v3(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ds.to_zarr(old, zarr_format=2, encoding=encoding)
-    zero = cm.create_array(
-        old, "zero", shape=(4, 4), dtype="f4", chunks=(2, 2), format="zarr2", dimension_names=["y", "x"]
-    )
+    options = {"chunks": (2, 2), "format": "zarr2", "dimension_names": ["y", "x"]}
+    zero = cm.create_array(old, "zero", shape=(4, 4), dtype="f4", **options)
     zero[0] = 1  # what is 0 is missing for xarray, whoever meant it
     cm.consolidate(old)
     cm.convert(old, new, format="zarr3", shards=(lambda a: (4, 4) if a.ndim == 2 else None))

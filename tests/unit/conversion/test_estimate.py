@@ -100,20 +100,15 @@ def test_no_chunk_is_larger_than_the_bound(case):
 LARGE = (400, 1200)
 
 GZIP = {"name": "gzip", "configuration": {"level": 1}}
-START = {
-    "name": "sharding_indexed",
-    "configuration": {"chunk_shape": [200, 400], "codecs": ["bytes", GZIP], "index_location": "start"},
-}
+TRANSPOSE = {"name": "transpose", "configuration": {"order": [1, 0]}}
+INNER = {"chunk_shape": [200, 400], "codecs": ["bytes", GZIP], "index_location": "start"}
 SOURCES = {
     "gzip": {"format": "zarr2", "chunks": (200, 400), "codecs": [GZIP]},
     "raw, big-endian": {"format": "zarr2", "chunks": (200, 400), "codecs": "raw", "dtype": ">f8"},
-    "transposed blosc": {
-        "chunks": (200, 400),
-        "codecs": [{"name": "transpose", "configuration": {"order": [1, 0]}}, {"name": "blosc"}],
-    },
+    "transposed blosc": {"chunks": (200, 400), "codecs": [TRANSPOSE, "blosc"]},
     "N5 with odd ends": {"format": "n5", "chunks": (200, 700), "codecs": [GZIP]},
     "shards": {"chunks": (100, 200), "shards": (400, 800), "codecs": [GZIP]},
-    "shards, index first": {"chunks": LARGE, "codecs": [START]},
+    "shards, index first": {"chunks": LARGE, "codecs": [{"name": "sharding_indexed", "configuration": INNER}]},
     "fill value": {"format": "zarr2", "chunks": (200, 700), "codecs": "raw", "fill_value": 7},
 }
 

@@ -10,6 +10,7 @@ from chunkmill.array.stored_array import StoredArray
 from chunkmill.conversion.options import by_array, chosen, chosen_paths, grids_of
 from chunkmill.errors import RegionError, UnsupportedFeature
 from chunkmill.model.metadata import inner_layout
+from chunkmill.nodes.opening import walk
 from chunkmill.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -118,15 +119,12 @@ def dataset_of(**sizes):
 
 @pytest.mark.parametrize("job", ["convert", "rechunk"])
 def test_coordinates_and_their_bounds_stay_whole_unless_they_are_named(job):
-    def chunks_of(chunks, group, **options):
-        store = MemoryStore()
-        options |= {"format": "zarr3"}
-        getattr(cm, job)(group, store, chunks=chunks, **options)
+    def chunks_of(chunks, group):
+        getattr(cm, job)(group, store := MemoryStore(), chunks=chunks, format="zarr3")
         return {array.path: array.chunks for array in cm.open_group(store).arrays().values()}
 
     group = dataset_of()
-    found = chunks_of({"time": 1}, group)
-    assert found == {
+    assert chunks_of({"time": 1}, group) == {
         "time": (8,), "time_bnds": (8, 2), "lat": (3,), "crs": (), "v": (1, 3), "series": (1,)
     }  # fmt: skip
     assert chunks_of({"time": {"time": 2}, "v": {"time": 1}}, group)["time"] == (2,)
@@ -146,9 +144,6 @@ def test_axes_without_names_have_those_of_the_image():
         assert (copy.shape, copy.chunks) == ((8, 4, 8), (2, 4, 4))
 
 
-FORMATS = ["zarr2", "zarr3", "n5"]
-
-
 def tree(kind="zarr3"):
     top = cm.create_group(MemoryStore(), format=kind, attributes={"title": "x"})
     for path, shape in {"a": (4,), "level1/v": (4, 3), "level1/mask": (4, 3), "level2/v": (4, 3)}.items():
@@ -158,10 +153,10 @@ def tree(kind="zarr3"):
 
 
 def paths(store):
-    return [node.path for node in cm.nodes.opening.walk(cm.open(store).stored) if isinstance(node, StoredArray)]
+    return [node.path for node in walk(cm.open(store).stored) if isinstance(node, StoredArray)]
 
 
-@cases("kind", FORMATS)
+@cases("kind", ["zarr2", "zarr3", "n5"])
 @cases(
     ("choice", "expected"),
     [

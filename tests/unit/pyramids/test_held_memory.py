@@ -16,14 +16,11 @@ def stored(**options):
     return filled(np.random.default_rng(0).random((400, 1200)), **options)
 
 
+BLOCK, SMALL = (400, 800), (100, 100)
 BLOCKS = {
-    "pyramid of blocks of Dask": lambda a, to: cm.plan_pyramid(a.to_dask(chunks=(400, 800)), to, chunks=(100, 100)),
-    "transform of them": lambda a, to: cm.plan_transform(
-        np.negative, a.to_dask(chunks=(400, 800)), to, chunks=(100, 100)
-    ),
-    "transform with halos": lambda a, to: cm.plan_transform(
-        np.negative, a, to, chunks=(400, 800), block=(400, 800), halo=4
-    ),
+    "pyramid of blocks of Dask": lambda a, to: cm.plan_pyramid(a.to_dask(chunks=BLOCK), to, chunks=SMALL),
+    "transform of them": lambda a, to: cm.plan_transform(np.negative, a.to_dask(chunks=BLOCK), to, chunks=SMALL),
+    "transform with halos": lambda a, to: cm.plan_transform(np.negative, a, to, chunks=BLOCK, block=BLOCK, halo=4),
 }
 
 

@@ -107,9 +107,8 @@ def test_what_needs_no_window_is_left(omero):
 
 
 def test_values_that_are_not_finite_have_no_window():
-    group = with_windows(
-        GroupMetadata({"ome": {"omero": {"channels": [{}]}}}), IMAGE, filled(np.full((1, 2, 2), np.nan)).stored
-    )
+    group = GroupMetadata({"ome": {"omero": {"channels": [{}]}}})
+    group = with_windows(group, IMAGE, filled(np.full((1, 2, 2), np.nan)).stored)
     assert group.attributes["ome"]["omero"]["channels"] == [{}]
 
 

@@ -34,10 +34,8 @@ def test_a_crop_keeps_voxels_and_moves_the_place(source, tmp_path, name, region)
 def test_a_level_that_is_copied_alone_keeps_voxels_and_place(source, tmp_path, name, region, how):
     cm.pyramid(source, tmp_path / "image", format=name, scale={"z": 2, "y": 0.5}, units="um", levels=2)
     level = "s1" if name == "n5" else "1"
-    job, options = {"convert": (cm.convert, {"format": "zarr3"}), "rechunk": (cm.rechunk, {"chunks": (2, 6, 5, 5)})}[
-        how
-    ]
-    job((tmp_path / "image", level), tmp_path / "one", region=region, **options)
+    options = {"format": "zarr3"} if how == "convert" else {"chunks": (2, 6, 5, 5)}
+    getattr(cm, how)((tmp_path / "image", level), tmp_path / "one", region=region, **options)
     cm.pyramid(tmp_path / "one", tmp_path / "again", levels=1)
     image = cm.open_group(tmp_path / "again").multiscales[0]
     assert image[0].scale == (1, 4, 1, 2)
@@ -107,16 +105,10 @@ def test_all_levels_of_an_image_are_cropped_alike(source, tmp_path, name, job):
     cm.pyramid(source, tmp_path / "image", format=name, scale={"z": 2, "y": 0.5}, translation={"y": 7}, levels=3)
     cm.pyramid((VALUES[0] % 3).astype("u1"), label_of=tmp_path / "image", name="cells") if name != "n5" else None
     region = {"y": (5, 16), "x": (-7, None), "z": (4, 8)}
-    if job == "convert":
-        cm.convert(tmp_path / "image", tmp_path / "part", format=name, region=region)
-    else:
-        cm.rechunk(tmp_path / "image", tmp_path / "part", chunks={"y": 5}, region=region)
+    options = {"format": name} if job == "convert" else {"chunks": {"y": 5}}
+    getattr(cm, job)(tmp_path / "image", tmp_path / "part", region=region, **options)
     before, (image,) = cm.open_group(tmp_path / "image").multiscales[0], cm.open_group(tmp_path / "part").multiscales
-    cuts = [
-        (slice(4, 8), slice(5, 16), slice(17, 24)),
-        (slice(2, 4), slice(2, 8), slice(8, 12)),
-        (slice(1, 2), slice(1, 4), slice(4, 6)),
-    ]
+    cuts = [np.s_[4:8, 5:16, 17:24], np.s_[2:4, 2:8, 8:12], np.s_[1:2, 1:4, 4:6]]
     for old, new, cut in zip(before, image, cuts, strict=True):
         assert new.scale == old.scale
         starts = [0, *(each.start for each in cut)]

@@ -30,12 +30,10 @@ def of_any_length(monkeypatch):
 
 def test_an_array_of_many_store_keys_is_not_sliced():
     """Each would be compared, twice a run: nine hours for 10^9 keys, of which few may be stored."""
-    n_rows = 10**9
-    array = create_array(MemoryStore(), "a", shape=(n_rows, 64), dtype="i2", chunks=(4, 64), codecs="raw")
-    assert not sliced_axes(array.stored)
-    assert sliced_axes(
-        create_array(MemoryStore(), "a", shape=(n_rows, 64), dtype="i2", chunks=(2**14, 64), codecs="raw").stored
-    )
+    about = {"shape": (10**9, 64), "dtype": "i2", "codecs": "raw"}
+    many, fewer = (create_array(MemoryStore(), "a", chunks=(n, 64), **about) for n in (4, 2**14))
+    assert not sliced_axes(many.stored)
+    assert sliced_axes(fewer.stored)
 
 
 @cases(
@@ -124,9 +122,8 @@ def test_each_byte_is_read_once_and_none_is_spilled(layout):
     n_absent = 0 if layout == "shards" else 1 / (2 if layout == "thick" else 8)
     assert report.bytes_read == pytest.approx((1 - n_absent) * plan.bytes_read, abs=1 << 10)
     assert report.n_requests == plan.n_requests
-    assert plan.bytes_read == pytest.approx(
-        values.nbytes * (1024 / 1000 if layout == "overhanging" else 1), abs=1 << 10
-    )
+    n_bytes = values.nbytes * (1024 / 1000 if layout == "overhanging" else 1)
+    assert plan.bytes_read == pytest.approx(n_bytes, abs=1 << 10)
 
 
 @pytest.mark.parametrize("region", [(slice(2, 8), slice(0, 200)), (slice(0, 8), slice(5, 200))], ids=["at one", "cut"])

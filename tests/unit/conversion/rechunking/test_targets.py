@@ -25,10 +25,8 @@ pytestmark = pytest.mark.usefixtures("two_threads")
 def test_an_existing_array_says_the_chunks():
     store = MemoryStore()
     array, values = make(store, absent=[(0, 0, 0)])
-    target = cm.create_array(
-        store, "b", shape=array.shape, dtype="i4", chunks=(20, 7, 4), codecs="gzip", attributes={"x": 1}
-    )
-    target[...] = 99  # where the source is absent, this must go
+    about = {"chunks": (20, 7, 4), "codecs": "gzip", "attributes": {"x": 1}}
+    filled(np.full(array.shape, 99, "i4"), store, "b", **about)  # where the source is absent, this must go
     rechunk(array, cm.open_array(store, "b", mode="r+"), chunks=None)
     got = check(store, values)
     assert (got.chunks, got.attributes) == ((20, 7, 4), {"x": 1})
