@@ -135,10 +135,8 @@ PAIRS = [("gzip", "zarr3 in shards, checksums"), ("raw, big-endian", "zstd"), ("
     ("shards, index first", "zarr3 in shards"), ("fill value", "n5")]  # fmt: skip
 
 ELSEWHERE = [("gzip", "zarr3 in shards, checksums"), ("raw, big-endian", "zstd"), ("shards", "zstd in shards")]
-EVERY = [
-    *((*pair, "files") for pair in PAIRS),
-    *((*pair, stores) for pair in ELSEWHERE for stores in ("whole values", "far away")),
-]
+EVERY = [(*pair, "files") for pair in PAIRS]
+EVERY += [(*pair, stores) for pair in ELSEWHERE for stores in ("whole values", "far away")]
 
 
 class Far(RecordingStore):

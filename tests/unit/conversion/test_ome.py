@@ -51,12 +51,8 @@ def model_of(url, path=""):
 
 def test_plates_and_labels(tmp_path):
     old, new = str(tmp_path / "old.zarr"), str(tmp_path / "new.zarr")
-    plate = {
-        "version": "0.4",
-        "columns": [{"name": "1"}],
-        "rows": [{"name": "A"}],
-        "wells": [{"path": "A/1", "rowIndex": 0, "columnIndex": 0}],
-    }
+    wells = [{"path": "A/1", "rowIndex": 0, "columnIndex": 0}]
+    plate = {"version": "0.4", "columns": [{"name": "1"}], "rows": [{"name": "A"}], "wells": wells}
     cm.create_group(old, attributes={"plate": plate}, format="zarr2")
     cm.create_group(old, "A", format="zarr2")
     cm.create_group(old, "A/1", attributes={"well": {"version": "0.4", "images": [{"path": "0"}]}}, format="zarr2")

@@ -14,10 +14,7 @@ from chunkmill.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-TRANSPOSED = [
-    {"name": "transpose", "configuration": {"order": [1, 0]}},
-    {"name": "bytes", "configuration": {"endian": "little"}},
-]
+TRANSPOSED = [{"name": "transpose", "configuration": {"order": [1, 0]}}, "bytes"]
 LAYOUTS = {
     "zarr2": {"format": "zarr2"}, "zarr3": {"format": "zarr3"}, "sharded": {"format": "zarr3", "shards": (4, 6)},
     "rectilinear": {"format": "zarr3", "chunks": ((2, 3), (3, 3, 1))}, "zarr3-draft": {"format": "zarr3-draft"},

@@ -121,9 +121,8 @@ def test_a_list_of_channels_is_one_image(tmp_path):
     group = cm.open_group(tmp_path / "image")
     image = group.multiscales[0]
     np.testing.assert_array_equal(group["0"][...], VALUES)
-    assert [(axis.name, axis.type, axis.unit) for axis in image.axes] == [
-        ("c", "channel", None), *((each, "space", "micrometer") for each in "zyx"),
-    ]  # fmt: skip
+    axes = [(axis.name, axis.type, axis.unit) for axis in image.axes]
+    assert axes == [("c", "channel", None), *((each, "space", "micrometer") for each in "zyx")]
     assert image[0].scale == (1, 2, 0.5, 0.5)
     cm.pyramid([xr.DataArray(values, dims=("z", "y", "x")) for values in VALUES], tmp_path / "labelled")
     np.testing.assert_array_equal(cm.open_array(tmp_path / "labelled", "0")[...], VALUES)
