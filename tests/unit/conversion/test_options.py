@@ -74,10 +74,9 @@ def test_names_that_are_unknown(lengths, message):
 
 
 def test_arrays_without_names():
-    with pytest.raises(ValueError, match="have no names: give a shape"):
-        by_array({"t": 2}, array_of().stored, "chunks")
-    with pytest.raises(ValueError, match="have no names: give a shape"):
-        by_array({2: 2}, array_of().stored, "chunks")
+    for lengths in ({"t": 2}, {2: 2}):
+        with pytest.raises(ValueError, match="have no names: give a shape"):
+            by_array(lengths, array_of().stored, "chunks")
     with pytest.raises(ValueError, match="expected a length"):
         chosen(lambda _: {0: 2.5}, array_of().stored, "chunks")
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 from support.arrays import filled
+from support.cases import cases
 from support.recording import Died, DyingStore, Meanwhile, reads_a_chunk
 
 import chunkmill as cm
@@ -31,11 +32,7 @@ def use_zstd(store):
     store.set("scan/s0/zarr.json", document.replace(b"gzip", b"zstd").replace(b'{"level": 5}', b"{}"))
 
 
-@pytest.mark.parametrize(
-    ("target", "change"),
-    [(None, lambda store: store.delete("scan/s0/zarr.json")), ("image", use_zstd)],
-    ids=["deleted", "replaced"],
-)
+@cases(("target", "change"), [(None, lambda store: store.delete("scan/s0/zarr.json")), ("image", use_zstd)])
 def test_a_source_that_changes_meanwhile_publishes_nothing(target, change):
     store = Meanwhile(MemoryStore(), reads_a_chunk, change, n=3)
     make_source(store)
