@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 from support.arrays import filled
 from support.cases import cases
+from support.commands import run, run_json
 
 import chunkmill as cm
 from chunkmill.cli.main import main
@@ -25,16 +26,6 @@ def archive(tmp_path):
     filled(values, url, "stack", chunks=(2, 6, 6), format="zarr2", **about)
     cm.create_array(url, "deep/time", shape=(8,), dtype="M8[s]", chunks=(8,), format="zarr2")
     return url
-
-
-def run(*args, code=0):
-    result = CliRunner().invoke(main, [str(a) for a in args], catch_exceptions=False)
-    assert result.exit_code == code, result.output
-    return result
-
-
-def run_json(*args, code=0):
-    return json.loads(run(*args, "--json", code=code).stdout)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -69,20 +60,6 @@ def test_ls_draws_a_tree_or_a_table(archive):
     assert re.search(r"stack +\(8, 6, 6\) +int16 ", table)
     assert "stack" in run("ls", archive, "--path", "stack").stdout
     assert {each["path"] for each in run_json("ls", archive)} == {"", "stack", "deep", "deep/time"}
-
-
-def test_levels_of_an_image_are_described(tmp_path):
-    cm.create_array(tmp_path / "in", "s0", shape=(4, 8, 8), dtype="u1", chunks=(4, 4, 4), fill_value=1)
-    cm.create_array(tmp_path / "in", "s1", shape=(4, 8, 8), dtype="u1", chunks=(4, 4, 4))
-    made = ["pyramid", tmp_path / "in", tmp_path / "out", "--path", "s0", "--join", "s1", "--levels", 2]
-    run(*made, "--factors", "isotropic", "--scale", "z=4,y=2,x=2", "--units", "nanometer", "--translation", "3")
-    shown = run("info", tmp_path / "out").stdout
-    assert re.search(r"levels +0 \S+ 4, 8, 8\S+: c 1, z 4 nanometer, y 2 nanometer, x 2 nanometer\n", shown), shown
-    level = run_json("info", tmp_path / "out")["levels"][1]
-    assert (level["shape"], level["scale"], level["axes"]) == ([2, 4, 4, 4], [1, 4, 4, 4], ["c", "z", "y", "x"])
-    assert "consolidated metadata: got 'none'" in run(*made, "--dry-run", "--consolidated", code=3).stderr
-    cm.open_group(tmp_path / "out", mode="r+").update_attributes({"ome": {"version": "0.5", "multiscales": 1}})
-    assert "levels" not in run_json("info", tmp_path / "out")
 
 
 @cases("command", ["info", "ls", "verify", "convert"])
