@@ -1,4 +1,4 @@
-"""Pyramids of jobs that die, and what others write meanwhile: in a group with other nodes, too."""
+"""Pyramids beside the first level: of jobs that die, and of groups that others change meanwhile."""
 
 import copy
 import itertools
@@ -7,62 +7,16 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from support.arrays import filled
-from support.cases import cases
-from support.recording import Died, DyingStore, Meanwhile, reads_a_chunk
+from support.recording import Died, DyingStore
 
 import chunkmill as cm
-from chunkmill.errors import ChunkError, JobError, NodeExists, NodeNotFound
+from chunkmill.errors import JobError, NodeExists
 from chunkmill.journal import heartbeat
-from chunkmill.pyramids import tasks
 from chunkmill.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-
-def make_source(store):
-    """An array whose first chunks are absent."""
-    values = np.arange(36 * 36 * 18, dtype="u2").reshape(36, 36, 18)
-    values[:16, :16] = 0
-    return filled(values, store, "scan/s0", chunks=(16, 16, 16), codecs="gzip")
-
-
-def use_zstd(store):
-    document = store.get("scan/s0/zarr.json")
-    store.set("scan/s0/zarr.json", document.replace(b"gzip", b"zstd").replace(b'{"level": 5}', b"{}"))
-
-
-@cases(("target", "change"), [(None, lambda store: store.delete("scan/s0/zarr.json")), ("image", use_zstd)])
-def test_a_source_that_changes_meanwhile_publishes_nothing(target, change):
-    store = Meanwhile(MemoryStore(), reads_a_chunk, change, n=3)
-    make_source(store)
-    with pytest.raises(JobError, match="nothing is published"):
-        cm.pyramid((store, "scan/s0"), target and (store, target), levels=2)
-    with pytest.raises(NodeNotFound):
-        cm.open(store, "image" if target else "scan/s1")
-
-
-@pytest.mark.parametrize(("target", "codecs"), [(None, "keep"), ("image", "raw")])
-def test_a_chunk_that_appears_meanwhile_is_an_error(monkeypatch, target, codecs):
-    """The file system said that it was absent; or somebody writes to the source."""
-    store = MemoryStore()
-    array = make_source(store)
-    real = tasks.read_region
-
-    def appearing(stored, region):
-        block = real(stored, region)
-        if all(cut.start == 0 for cut in region):
-            array[0, 0, 0] = 7
-        return block
-
-    monkeypatch.setattr(tasks, "read_region", appearing)
-    with pytest.raises(ChunkError, match="absent when it was read"):
-        cm.pyramid((store, "scan/s0"), target and (store, target), levels=2, codecs=codecs)
-
-
 VALUES = np.arange(64, dtype="u2").reshape(8, 8)
-
-
 FIRST = {"zarr2": "g/0", "zarr3": "g/0", "n5": "g/s0"}
 
 

@@ -1,15 +1,16 @@
-"""Pyramids as users make them: every format, methods, absent chunks, figures of plans, levels beside the first."""
+"""Pyramids as users make them: every format, methods, absent chunks, figures of plans, sources that change."""
 
 import dask
 import numpy as np
 import pytest
 from support.arrays import filled
 from support.cases import cases
-from support.recording import RecordingStore
+from support.recording import Meanwhile, RecordingStore, reads_a_chunk
 
 import chunkmill as cm
-from chunkmill.errors import JobError, NodeExists, UnsupportedFeature
+from chunkmill.errors import ChunkError, JobError, NodeExists, NodeNotFound, UnsupportedFeature
 from chunkmill.journal.unfinished import unfinished_jobs
+from chunkmill.pyramids import tasks
 from chunkmill.runtime.worker_memory import THREAD_OVERHEAD
 from chunkmill.stores.memory import MemoryStore
 
@@ -190,6 +191,39 @@ def test_beside_only_a_first_level(values):
             cm.pyramid((store, path))
     with pytest.raises(ValueError, match="give a target"):
         cm.pyramid((store, "scan/s0"), format="n5")
+
+
+def use_zstd(store):
+    document = store.get("scan/s0/zarr.json")
+    store.set("scan/s0/zarr.json", document.replace(b"gzip", b"zstd").replace(b'{"level": 5}', b"{}"))
+
+
+@cases(("target", "change"), [(None, lambda store: store.delete("scan/s0/zarr.json")), ("image", use_zstd)])
+def test_a_source_that_changes_meanwhile_publishes_nothing(values, target, change):
+    store = Meanwhile(MemoryStore(), reads_a_chunk, change, n=3)
+    make_source(values[:36, :36, :18], store=store)
+    with pytest.raises(JobError, match="nothing is published"):
+        cm.pyramid((store, "scan/s0"), target and (store, target), levels=2)
+    with pytest.raises(NodeNotFound):
+        cm.open(store, "image" if target else "scan/s1")
+
+
+@pytest.mark.parametrize(("target", "codecs"), [(None, "keep"), ("image", "raw")])
+def test_a_chunk_that_appears_meanwhile_is_an_error(values, monkeypatch, target, codecs):
+    """The file system said that it was absent; or somebody writes to the source."""
+    store = MemoryStore()
+    array = make_source(values[:36, :36, :18], store=store)
+    real = tasks.read_region
+
+    def appearing(stored, region):
+        block = real(stored, region)
+        if all(cut.start == 0 for cut in region):
+            array[0, 0, 0] = 7
+        return block
+
+    monkeypatch.setattr(tasks, "read_region", appearing)
+    with pytest.raises(ChunkError, match="absent when it was read"):
+        cm.pyramid((store, "scan/s0"), target and (store, target), levels=2, codecs=codecs)
 
 
 def test_places(values):
