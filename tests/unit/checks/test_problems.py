@@ -4,19 +4,16 @@ import json
 import os
 from pathlib import Path
 
-import dask.array as da
 import numpy as np
 import pytest
-import xarray as xr
 from support import arrays
 from support.cases import cases
-from support.recording import FailingStore, contents, copy_keys, deaths
+from support.recording import FailingStore, contents, copy_keys
 
 import chunkmill as cm
 from chunkmill.errors import NodeNotFound, StoreError
 from chunkmill.journal.journal import Journal
-from chunkmill.journal.plans import TAG_PREFIX, Plan
-from chunkmill.journal.records import Record
+from chunkmill.journal.plans import Plan
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
 from chunkmill.stores.posix_file import PARTIAL_SUFFIX, hidden_name
@@ -308,72 +305,6 @@ class TestRepair:
         assert contents(store) == before
 
 
-class TestJobs:
-    def test_unfinished(self, store):
-        def fail(block):
-            if (block == 1).any():
-                raise RuntimeError("no such luck")
-            return block
-
-        filled(store, path="g/b")
-        x = da.from_array(np.arange(8), chunks=2, name="eight").map_blocks(fail, dtype=int, meta=np.empty(0, int))
-        with pytest.raises(RuntimeError):
-            cm.to_store(x, store, "g/a", resume=True)
-        assert list(store.list_prefix("g/a/c/"))
-        report = cm.check(store)
-        (problem,) = report.problems  # what it has written so far is not an orphan
-        assert (problem.kind, problem.path) == ("unfinished", "g/a")
-        assert "'g/a'" in problem.reason
-        assert cm.check(store, "g").problems == report.problems
-        assert cm.check(store, "g/b").problems == ()
-
-    @pytest.fixture
-    def plan_key(self, store):
-        """Begin a job next to an array, with a record; return the key of its plan."""
-        filled(store)
-        journal = Journal(store, Plan("g/b", "write", "mark"))
-        journal.begin()
-        journal.records.put(0, 1, Record({}, {}))
-        return journal.plan_key
-
-    def test_records_without_a_plan_and_probes(self, store, plan_key):
-        store.delete(plan_key)
-        store.set(".chunkmill-probe-123/4-on-here", b"probe")
-        assert kinds(cm.check(store)) == ["leftover", "leftover"]
-        assert cm.check(store, repair=True).ok
-        assert not [key for key in store.list_prefix("") if key.startswith(".chunkmill")]
-
-    def test_a_plan_that_is_damaged(self, store, plan_key):
-        store.set(plan_key, b"")
-        (problem,) = cm.check(store, repair=True).problems
-        assert problem.kind == "unfinished"
-        assert "jobs --discard" in str(problem)
-        (job,) = cm.jobs(store)
-        job.discard()
-        assert cm.check(store).ok
-
-    # the document of a draft's hierarchy, which is no node, has the key of a group of version 3
-    @cases(("format_", "entry"), [("zarr3-draft", "meta/group.json"), ("zarr3", "zarr.json")])
-    def test_a_writer_that_died_before_its_group_was_visible(self, format_, entry):
-        one, n = xr.Dataset({"x": ("t", [1.0])}), 0
-        for store in deaths(MemoryStore, lambda dying: cm.write_dataset(one, dying, format=format_), first=1):
-            n += 1
-            if store.get(entry) is not None:
-                break
-            assert kinds(cm.check(store)) == ["unfinished"]
-            assert list(cm.create_group(store, format=format_)) == []
-        assert n > 3
-        assert kinds(cm.check(store)) == ["leftover"]
-
-    def test_a_damaged_plan_without_records_is_removed(self, store):
-        filled(store)
-        store.set(Journal(store, Plan("g/b", "write", "mark")).plan_key, b"")
-        assert kinds(cm.check(store)) == ["leftover"]
-        assert cm.check(store, repair=True).ok
-        assert cm.check(store).ok
-        assert not cm.jobs(store)
-
-
 class TestShown:
     def test_report(self, store):
         filled(store)
@@ -413,15 +344,6 @@ class TestWithoutListing:
         cm.create_array(store, shape=(1 << 40,), dtype="i1", chunks=(1,))
         with pytest.raises(StoreError, match="cannot list keys"):
             cm.check(Unlisted(store))
-
-
-def test_proofs_of_commits_of_jobs_that_are_over_are_deleted(store):
-    filled(store)
-    store.set(f"{TAG_PREFIX}abc", b"")
-    (problem,) = cm.check(store).problems
-    assert "commit proof of a job" in problem.reason
-    cm.check(store, repair=True)
-    assert cm.check(store).ok
 
 
 @pytest.fixture

@@ -164,10 +164,9 @@ def test_what_would_be_lost(kind, options, new, lost, allow):
 
 def test_values_are_never_lost():
     for dtype in ("?", "c8", "M8[s]"):
-        store = MemoryStore()
-        cm.create_array(store, shape=(4,), chunks=(2,), dtype=dtype, format="zarr2")
+        array = cm.create_array(MemoryStore(), shape=(4,), chunks=(2,), dtype=dtype, format="zarr2")
         with pytest.raises(UnsupportedFeature):
-            cm.plan_convert(store, MemoryStore(), format="n5", allow=target_metadata.ALLOWABLE)
+            cm.plan_convert(array, MemoryStore(), format="n5", allow=target_metadata.ALLOWABLE)
 
 
 def test_layout_is_near_what_it_was():
@@ -317,8 +316,7 @@ def test_documents_come_after_all_chunks_and_last_those_of_all_nodes(kind, root)
 
 
 def test_below_and_beside():
-    source = make_tree()
-    target = MemoryStore()
+    source, target = make_tree(), MemoryStore()
     cm.create_array(target, "other", shape=(1,), dtype="i1", chunks=(1,))
     cm.consolidate(target)
     cm.convert((source, "deep"), (target, "x/y"), format="zarr3")

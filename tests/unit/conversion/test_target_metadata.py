@@ -169,8 +169,7 @@ def test_attributes_that_the_format_cannot_hold_are_refused_or_lost_in_theirs_al
 
 def test_zeros_of_both_signs_and_nan():
     store = MemoryStore()
-    fills = [0.0, -0.0, np.nan]
-    cm.create_arrays(store, {f"a{i}": {**ABOUT, "fill_value": fill} for i, fill in enumerate(fills)})
+    cm.create_arrays(store, {f"a{i}": {**ABOUT, "fill_value": fill} for i, fill in enumerate([0.0, -0.0, np.nan])})
     plan = cm.plan_convert(store, MemoryStore(), format="zarr2")
     # xarray would take zeros of both signs for missing in Zarr v2
     assert [str(array.fill_value) for array in plan.job.target.arrays] == ["None", "None", "nan"]
