@@ -260,8 +260,7 @@ def rechunk_stages(
     filled = touched_blocks(plans, listed, into_files, of_target=False)
     filled |= dict.fromkeys(by_key & into_files.keys(), NO_BLOCKS)
     written = touched_blocks(plans, listed, {i: plan.writes for i, plan in grids.items()})
-    both = written.keys() & (filled.keys() | grids.keys() - into_files.keys())  # else blocks would miss files
-    filled, written = ({i: each[i] for i in each.keys() & both} for each in (filled, written))
+    filled = {i: each for i, each in filled.items() if i in written}  # blocks of all of an array need all its files
     n_absent = sum(n_left_out(each, grids[i].writes, plans[i].target.write_layout.grid) for i, each in written.items())
     spill = Stage(
         "rechunk-spill",

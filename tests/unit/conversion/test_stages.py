@@ -57,7 +57,7 @@ JOBS = {
 @cases("job", JOBS)
 @cases("shards", [None, (20,)])
 def test_only_what_is_stored_is_asked_for(job, shards):
-    source, target = sparse(shards=shards), MemoryStore()
+    source, target = sparse(shards=shards), RecordingStore(MemoryStore())
     run, more = JOBS[job]
     if shards and job == "copy":
         more = {"shards": None}
@@ -69,6 +69,7 @@ def test_only_what_is_stored_is_asked_for(job, shards):
     assert sum(report.actions.values()) == counted.grid.n_chunks
     assert len(list(written.stored.stored_keys())) in {3, 4}
     assert report.n_tasks <= 8
+    assert not [key for key in target.log if "intermediate" in str(key)]
     assert cm.verify(source, target, progress=False).equal
 
 
