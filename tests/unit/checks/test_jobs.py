@@ -1,5 +1,7 @@
 """`cm.check` of stores with jobs: unfinished, over, or of which records and plans are damaged."""
 
+import copy
+
 import dask.array as da
 import numpy as np
 import pytest
@@ -9,9 +11,11 @@ from support.cases import cases
 from support.recording import deaths
 
 import chunkmill as cm
+from chunkmill.formats.registry import get_format
 from chunkmill.journal.journal import Journal
 from chunkmill.journal.plans import TAG_PREFIX, Plan
 from chunkmill.journal.records import Record
+from chunkmill.nodes.delete import announce_below, withdraw_below
 from chunkmill.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -68,18 +72,30 @@ def test_a_plan_that_is_damaged(store, plan_key):
     assert cm.check(store).ok
 
 
+def documents_of_x(store):
+    return [key for key in store.list_prefix("") if "x" in key and key.endswith(".json")]
+
+
 # the document of a draft's hierarchy, which is no node, has the key of a group of version 3
 @cases(("format_", "entry"), [("zarr3-draft", "meta/group.json"), ("zarr3", "zarr.json")])
-def test_a_writer_that_died_before_its_group_was_visible(format_, entry):
-    one, n = xr.Dataset({"x": ("t", [1.0])}), 0
+def test_a_writer_that_died_before_its_group_was_visible(format_, entry, all_died):
+    one, n, published = xr.Dataset({"x": ("t", [1.0])}), 0, 0
     for store in deaths(MemoryStore, lambda dying: cm.write_dataset(one, dying, format=format_), first=1):
         n += 1
         if store.get(entry) is not None:
             break
         assert kinds(store) == ["unfinished"]
+        published += bool(documents_of_x(store))
+        (job,) = cm.jobs(discarded := copy.copy(store))
+        job.discard()
+        assert documents_of_x(discarded) == []
         assert list(cm.create_group(store, format=format_)) == []
+    assert published
     assert n > 3
     assert kinds(store) == ["leftover"]
+    announce_below(store, get_format(format_), "")
+    withdraw_below(store, "")
+    assert list(cm.open_group(store)) == ["x"]  # which is visible
 
 
 def test_a_damaged_plan_without_records_is_removed(store):
