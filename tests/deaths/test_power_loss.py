@@ -30,8 +30,7 @@ def fsync(request):
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr("chunkmill.journal.journal.CHECK_SECONDS", 0)  # no task of the dead is left to wait for
+def folder(tmp_path, all_died, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda fd: None)  # `Disk` knows what would be durable
     for module in (local, directories, posix_file):
         monkeypatch.setattr(module, "sync_file_system", lambda *_: None)

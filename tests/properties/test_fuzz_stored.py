@@ -22,7 +22,6 @@ from support.recording import DeletingStore, deaths
 from support.small_jobs import journal_keys
 
 import chunkmill as cm
-from chunkmill.journal import heartbeat
 from chunkmill.stores.memory import MemoryStore
 
 N_MUTATIONS = 40 * int(os.environ.get("CHUNKMILL_FUZZ", "3"))
@@ -34,8 +33,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 
 @pytest.fixture(autouse=True)
-def _alone(monkeypatch):
-    monkeypatch.setattr(heartbeat, "is_live", lambda _: False)
+def _alone(all_died, monkeypatch):
     monkeypatch.setattr(time, "sleep", lambda _: None)
     with dask.config.set({"scheduler": "sync", "chunkmill.progress": False}):
         yield

@@ -93,13 +93,8 @@ HARMLESS = {
         "formats/references/parquet.py",
         "numbers = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)",
     ): "without nulls nothing is copied",
-    (
-        "formats/zarr_v3.py",
-        "warnings.warn(text, UserWarning, stacklevel=2)",
-    ): "no line of the user's is named either way",
-    ("jobs/sources.py", "not is_there and each.store.uncached is not each.store"): (
-        "consolidated metadata know the groups that were opened by them"
-    ),
+    ("formats/zarr_v3.py", "warnings.warn(text, UserWarning, stacklevel=2)"): "no line of the user's either way",
+    ("jobs/sources.py", "not is_there and each.store.uncached is not each.store"): "consolidated metadata know them",
     ("journal/records.py", "n_threads = REQUESTS_AT_ONCE if store.is_remote else 1"): "the sum is the same",
     ("jobs/work.py", "return ''"): "it is asked for as true or false",
     ("journal/heartbeat.py", "abs(age) < LIVE_SECONDS"): "no age is equal to it",
@@ -114,13 +109,12 @@ HARMLESS = {
     ("nodes/array.py", "'dask.array' in sys.modules"): "`da.from_array` asks for the token, which does it, too",
     ("nodes/opening.py", "each.configured({}) is not None"): "documents are asked for ahead, or when they are needed",
     ("nodes/opening.py", "may_have(each, path) and each.configured({}) is not None"): "as before",
-    ("nodes/reference_sets.py", 'is_named = url in BARE_URLS or ".json" in url.rsplit("/", 1)[-1]'): (
-        "the last part is the same"
-    ),
+    ("nodes/reference_sets.py", 'is_named = url in BARE_URLS or ".json" in url.rsplit("/", 1)[-1]'): "it is alike",
     ("nodes/target.py", "len(self.arrays) > 1"): "of one array, nothing is found again",
-    ("references/write.py", "ids, starts = np.full(len(used), -1), np.zeros(len(used), np.int64)"): (
-        "any negative number stands for none"
-    ),
+    (
+        "references/write.py",
+        "ids, starts = np.full(len(used), -1), np.zeros(len(used), np.int64)",
+    ): "any below 0 is none",
     ("references/locate.py", "numbers, chunks, offsets, lengths = np.array(columns, np.int64).reshape(-1, 4).T"): (
         "any negative length is taken so"
     ),

@@ -11,7 +11,6 @@ from support.recording import Died, DyingStore
 
 import chunkmill as cm
 from chunkmill.errors import JobError, NodeExists
-from chunkmill.journal import heartbeat
 from chunkmill.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -38,9 +37,8 @@ def seen(store):
     return group.attributes, {name: (a.attributes, a[...].tolist()) for name, a in group.arrays().items()}
 
 
-def test_a_job_that_died_at_any_conditional_write_is_resumed(format_, store, monkeypatch):
+def test_a_job_that_died_at_any_conditional_write_is_resumed(format_, store, all_died):
     """In N5 it was refused after the attributes of the group, with those of the first level missing for ever."""
-    monkeypatch.setattr(heartbeat, "is_live", lambda _: False)
     cm.pyramid((done := copy.copy(store), FIRST[format_]), levels=2)
     undisturbed, n_deaths = seen(done), 0
     while True:
@@ -86,9 +84,8 @@ def test_attributes_that_others_set_meanwhile_stay(format_, store):
 
 
 @pytest.mark.parametrize("format_", ["zarr2"], indirect=True)
-def test_each_level_is_the_old_or_the_new_wherever_the_job_dies(format_, monkeypatch):
+def test_each_level_is_the_old_or_the_new_wherever_the_job_dies(format_, all_died, monkeypatch):
     """One that was in place was replaced by nothing, where the job had died between two of them."""
-    monkeypatch.setattr(heartbeat, "is_live", lambda _: False)
     monkeypatch.setattr(time, "sleep", lambda _: None)
     first, found, store = FIRST[format_], [], MemoryStore()
     cm.create_group(store, "g", format=format_)

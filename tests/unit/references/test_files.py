@@ -13,7 +13,6 @@ import chunkmill as cm
 from chunkmill.errors import StoreError
 from chunkmill.formats.references.json import parse_reference_json
 from chunkmill.formats.references.parquet import ParquetReferences
-from chunkmill.journal import heartbeat
 from chunkmill.nodes.reference_sets import open_reference_store
 from chunkmill.references.files import SetFile, in_memory
 from chunkmill.stores.memory import MemoryStore
@@ -141,10 +140,9 @@ def test_what_killed_writers_left_next_to_a_file_is_removed(monkeypatch):
 
 @cases("old", [False, True])
 @cases("stages", [True, False])
-def test_a_writer_that_dies_anywhere(stages, old, monkeypatch):
+def test_a_writer_that_dies_anywhere(stages, old, all_died, monkeypatch):
     """Nothing was left of the old set, and what was half written was refused ever after."""
     pytest.importorskip("pyarrow")
-    monkeypatch.setattr(heartbeat, "is_live", lambda _: False)
     if not stages:
         monkeypatch.setattr(MemoryStore, "can_replace", lambda *_: False)
 
