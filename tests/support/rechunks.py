@@ -59,6 +59,4 @@ def check(target, values, path="b"):
 def keys(array):
     """Coords of the store keys that are there."""
     there = set(array.store.list_prefix(array.stored.prefix))
-    return {
-        coords for coords in array.write_layout.grid.all_coords() if array.write_layout.locator.key(coords) in there
-    }
+    return {at for at in array.write_layout.grid.all_coords() if array.write_layout.locator.key(at) in there}

@@ -186,9 +186,7 @@ attributes = st.dictionaries(texts(), json_values, max_size=3)
 @st.composite
 def v2_metadata(draw):
     """What Zarr v2 can hold."""
-    dtype = draw(
-        dtypes.filter(lambda each: not is_small(each) or byte_order(each) == "none")
-    )  # others are little there
+    dtype = draw(dtypes.filter(lambda each: not is_small(each) or byte_order(each) == "none"))  # others: little there
     grid = draw(regular_grids())
     chain = draw(chains(dtype))
     if grid.ndim > 1 and draw(st.booleans()):

@@ -121,6 +121,8 @@ def coarsen(axis: Axis, multiple: int) -> Axis:
     RegularAxis(size=10, chunk=6)
     >>> coarsen(RunsAxis(10, ((1, 2), (2, 4))), 3).runs
     ((4, 1), (6, 1))
+    >>> coarsen(RunsAxis(10, ((1, 1), (2, 1), (3, 1), (4, 1))), 2).runs
+    ((3, 1), (7, 1))
     """
     if multiple == 1:
         return axis

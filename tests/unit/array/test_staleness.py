@@ -19,7 +19,7 @@ from chunkmill.array.chunk_io import write_region
 from chunkmill.array.scattered import read_outer, read_points
 from chunkmill.array.selection import full_region
 from chunkmill.array.staleness import written_to
-from chunkmill.errors import MetadataError, StoreError
+from chunkmill.errors import ChunkError, MetadataError, StoreError
 from chunkmill.model.grid import ChunkGrid, RegularAxis, RunsAxis
 from chunkmill.stores.local import LocalStore
 from chunkmill.stores.memory import MemoryStore
@@ -213,6 +213,9 @@ def test_an_array_that_became_longer(url):
     np.testing.assert_array_equal(cm.open_array(url, "v")[...], series(8).v)
     old.store.delete("v/c/0/0")
     assert np.isnan(old[:4]).all()  # absent, not replaced
+    old.store.set("v/c/1/0", b"no codec's")
+    with pytest.raises(ChunkError, match=r"v/c/1/0"):
+        old[4:]
 
 
 def test_values_in_memory_for_a_dataset_that_was_replaced_meanwhile(store, monkeypatch):

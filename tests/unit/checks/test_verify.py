@@ -69,9 +69,7 @@ class TestDocuments:
         said = [str(each) for each in cm.verify(a, b, progress=False).differences]
         assert said == ["x: a has an array, b a group", "y: a group is missing in a"]
 
-    @pytest.mark.parametrize(
-        "said", [{"downsamplingFactors": [2, 2]}, {"resolution": [1.0, 2.0], "offset": [7.0, 8.0]}]
-    )
+    @pytest.mark.parametrize("said", [{"downsamplingFactors": [2, 2]}, {"resolution": [1.0, 2.0], "offset": [7, 8.0]}])
     def test_a_copy_of_n5_says_the_same_place_in_its_own_words(self, said):
         a, b = MemoryStore(), MemoryStore()
         filled(np.ones((4, 4), "u1"), a, "s1", chunks=(2, 2), format="n5", attributes=said)

@@ -170,12 +170,13 @@ def test_values_are_never_lost():
 
 
 def test_layout_is_near_what_it_was():
-    chain = [{"name": "transpose", "configuration": {"order": [1, 2, 0]}}, "bytes", "zstd"]
-    values = np.arange(60, dtype="u1").reshape(3, 4, 5)
-    array = filled(values, chunks=(2, 2, 2), codecs=chain)
-    cm.convert(array, target := MemoryStore(), format="zarr2")  # which knows orders C and F
-    assert [codec.name for codec in cm.open_array(target).codecs] == ["bytes", "zstd"]
-    np.testing.assert_array_equal(cm.open_array(target)[...], values)
+    for dtype, serializer in (("u1", "bytes"), (np.dtypes.StringDType(), "vlen-utf8")):
+        chain = [{"name": "transpose", "configuration": {"order": [1, 2, 0]}}, serializer, "zstd"]
+        values = np.arange(60, dtype="u1").reshape(3, 4, 5).astype(dtype)
+        array = filled(values, chunks=(2, 2, 2), codecs=chain)
+        cm.convert(array, target := MemoryStore(), format="zarr2")  # which knows orders C and F
+        assert [codec.name for codec in cm.open_array(target).codecs] == [serializer, "zstd"]
+        np.testing.assert_array_equal(cm.open_array(target)[...], values)
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -114,7 +114,7 @@ def test_targets_that_are_none():
 
 def test_a_deleted_target_is_an_error_when_it_is_read_again():
     store = MemoryStore()
-    (stored,) = cm.store(VALUES, make(store, path="a"), return_stored=True)
+    (stored,) = cm.store(VALUES, (make(store, path="a").store, "a"), return_stored=True)
     cm.delete(store, "a")
     with pytest.raises(StoreError, match="it has been deleted"):
         stored.compute()

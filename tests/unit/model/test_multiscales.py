@@ -170,9 +170,7 @@ def test_what_has_the_form_of_a_place_and_is_not_understood_is_named(attributes,
         assert parse_level(attributes, 3, path="v/raw", is_n5=is_n5) is None
 
 
-@pytest.mark.parametrize(
-    "attributes", [{"units": ["a", "b", "c"]}, {"resolution": 3, "offset": 5, "transform": "none"}]
-)
+@pytest.mark.parametrize("attributes", [{"units": ["a", "b", "c"]}, {"resolution": 3, "offset": 5, "transform": "no"}])
 def test_other_attributes_are_the_users(attributes):
     assert parse_level(attributes, 3) is None
 

@@ -64,9 +64,7 @@ def test_what_is_no_set(tmp_path):
 
 def test_sets_in_memory_keep_urls_that_no_base_resolves(sets):
     document = json.loads(sets[1].read_text())
-    document["refs"] = {
-        key: ["here.bin"] if key[2:] in {"0.0", "1.0"} else ref for key, ref in document["refs"].items()
-    }
+    document["refs"] = {k: ["here.bin"] if k[2:] in {"0.0", "1.0"} else ref for k, ref in document["refs"].items()}
     with pytest.warns(UserWarning, match="say to what by base="):
         joined = cm.concat_references([document, document], dim="time")
     assert joined["t"].shape == (8, 2)

@@ -155,7 +155,7 @@ def test_workers_are_asked_for_where_the_client_knows_none(client, monkeypatch):
         cluster_tasks.cluster_facts(closed)
 
 
-def test_paused_workers_are_named_with_their_memory(monkeypatch):
+def test_paused_workers_are_named_with_their_memory(monkeypatch, caplog):
     """All workers paused for memory: the job said nothing, for ever."""
     monkeypatch.setattr(cluster_tasks, "_LOOK_SECONDS", 0.01)
     monkeypatch.setattr(cluster_tasks, "_PAUSED_SECONDS", 0.05)
@@ -178,6 +178,7 @@ def test_paused_workers_are_named_with_their_memory(monkeypatch):
         with pytest.warns(NoWorkers, match=told), pytest.raises(InterruptedError):
             tasks.gather_ended()
         assert "1 tasks wait" in said[0]
+        assert caplog.messages[-1] == said[0]
         assert said[-1] == ""
 
 

@@ -101,9 +101,7 @@ def test_a_job_of_another_function_is_refused_by_its_name(source):
     store = MemoryStore()
 
     def plan(n, store=store, **options):
-        return cm.plan_transform(
-            lambda block, **_: block * n, array, (store, "b"), dtype="i4", block=(4, 10), **options
-        )
+        return cm.plan_transform(lambda b, **_: b * n, array, (store, "b"), dtype="i4", block=(4, 10), **options)
 
     with pytest.raises(Died):
         plan(2, DyingStore(store, 11, error=Died)).run()

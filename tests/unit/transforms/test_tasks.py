@@ -213,9 +213,7 @@ def test_regions_that_are_none_are_refused_when_planned(source, region, said):
     store, _ = source
     with pytest.raises(ValueError, match=said):
         cm.plan_transform(np.negative, (store, "a"), (store, "b"), source_region=region, dtype="f4")
-    planned = cm.plan_transform(
-        np.negative, (store, "a"), (store, "b"), source_region=lambda region: region, dtype="f4"
-    )
+    planned = cm.plan_transform(np.negative, (store, "a"), (store, "b"), source_region=lambda r: r, dtype="f4")
     assert planned.n_keys == 15
 
 

@@ -12,7 +12,7 @@ from support.recording import RecordingStore
 
 import chunkmill as cm
 from chunkmill.conversion import stages
-from chunkmill.conversion.rechunking.job import read_side, write_side
+from chunkmill.conversion.rechunking.job import plan_array_rechunk, read_side, write_side
 from chunkmill.conversion.rechunking.plan import choose_rechunk_strategy
 from chunkmill.conversion.rechunking.strategies import Limits, Side, Spill, UnitCosts
 from chunkmill.conversion.rechunking.target_chunks import writes_at_once
@@ -132,6 +132,16 @@ def test_stores_with_latency_fetch_ahead():
     array, _ = make(MemoryStore(), shape=(8, 8), chunks=(2, 4))
     assert read_side(array.stored, WORKER).ahead_bytes == 0
     assert read_side(far(array), WORKER).ahead_bytes == WORKER.ahead_bytes
+
+
+def test_requests_of_far_sources_cost_time_and_a_place_of_no_files_none():
+    array, target = make(MemoryStore(), shape=(8, 8), chunks=(2, 4)), make(MemoryStore(), shape=(8, 8), chunks=(4, 2))
+
+    def seconds(source, store):
+        return plan_array_rechunk(source, target[0].stored, WORKER, store, "direct").estimate.seconds
+
+    near = seconds(array[0].stored, MemoryStore())
+    assert near == seconds(array[0].stored, far(array[0]).store) < seconds(far(array[0]), MemoryStore())
 
 
 def test_as_many_values_are_stored_at_once_as_memory_was_fetched_ahead():
