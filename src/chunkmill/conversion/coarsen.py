@@ -135,7 +135,7 @@ def coarsen(axis: Axis, multiple: int) -> Axis:
         begun, n_begun = begun + taken * segment.length, n_begun + taken
         if n_begun == multiple:
             runs.append((begun, 1))
-            begun, n_begun = 0, 0
+            n_begun = 0
         n_whole, n_left = divmod(segment.count - taken, multiple)
         if n_whole:
             runs.append((segment.length * multiple, n_whole))
