@@ -299,7 +299,8 @@ def create_array(
         ``"default"``, a name (``"zstd"``, ``"blosc"``, ``"gzip"``, ``"raw"``), a list of
         ``{"name": …, "configuration": {…}}`` (the whole chain or only the compressors), or numcodecs objects.
     fill_value
-        Value of absent chunks, a scalar of `dtype`; zero (``""``, ``b""``) when ``None``.
+        Value of absent chunks, a scalar of `dtype`; zero (``""``, ``b""``) when ``None``. In Zarr v2, xarray takes
+        elements that are equal to it for missing.
     dimension_names
         A name or ``None`` for each axis, slowest first.
     attributes
