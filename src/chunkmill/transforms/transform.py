@@ -518,13 +518,14 @@ def _metadata(
     options |= {"shape": about.axes.grid.shape, "dtype": dtype, "dimension_names": about.names}
     if is_keep(options["codecs"]):
         options["codecs"] = [{"name": each.name, "configuration": dict(each.configuration)} for each in layout.codecs]
-    missing = marked(first, documents_format)
+    is_alike = dtype == first.dtype and not isinstance(first.store, ComputedStore)
+    missing = marked(first, documents_format) if is_alike else first.metadata
     if is_keep(options["attributes"]):
         options["attributes"] = dict(missing.attributes)
     if not isinstance(options["attributes"], (Mapping, type(None))):
         raise TypeError(f"attributes={options['attributes']!r}: expected a dict, or 'keep'")
     kept: dict[str, Any] = {}  # as the first source has it, where the format has such
-    if options["fill_value"] is None and dtype == first.dtype and not isinstance(first.store, ComputedStore):
+    if options["fill_value"] is None and is_alike:
         kept["fill_value"] = missing.fill_value
     if is_keep(options["shards"]):
         options["shards"] = None

@@ -87,6 +87,9 @@ def test_no_element_is_missing_to_xarray_because_of_its_format(store):
     ]
     for function, wanted in ((np.negative, [None, 7]), (np.sqrt, [None, None])):
         assert [target(planned(each, function=function, format="zarr2")).fill_value for each in kept] == wanted
+    masked = filled(np.arange(4), fill_value=3, dimension_names=("x",), format="zarr2")
+    others = [target(planned(masked, function=each, attributes="keep", format="n5")) for each in (np.negative, np.sqrt)]
+    assert [each.attributes.get("_FillValue") for each in others] == [3, None]
     cm.transform(np.negative, kept[0], (store, "b"), format="zarr2")
     assert cm.create_array(store, "c", like=cm.open_array(store, "b")).fill_value is None
     assert xr.open_dataset(store, engine="chunkmill").b.values.tolist() == [0, -1, -2, -3]
