@@ -50,9 +50,7 @@ def messages():
     for file in sorted(SRC.rglob("*.py")):
         place = file.relative_to(SRC).as_posix()
         nodes = list(ast.walk(parse(file.read_text(encoding="utf-8"))))
-        given = [
-            each.value for node in nodes if isinstance(node, ast.Call) for each in node.keywords if each.arg == "hint"
-        ]
+        given = [k.value for node in nodes if isinstance(node, ast.Call) for k in node.keywords if k.arg == "hint"]
         variables = {each.id for each in given if isinstance(each, ast.Name)}
         for node in nodes:
             if isinstance(node, ast.Raise) and node.exc is not None:

@@ -73,9 +73,7 @@ def test_the_picture_shows_the_layers_that_are_checked():
 
 def _table_rows():
     table = FORMATS_PAGE[FORMATS_PAGE.index("## What is supported") :].partition("\n## ")[0]
-    rows = [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line.startswith("|")
-    ]
+    rows = [[c.strip() for c in line.strip("|").split("|")] for line in table.splitlines() if line.startswith("|")]
     return rows[2:]
 
 

@@ -17,9 +17,7 @@ def test_nothing_but_errors_is_imported_at_first():
 
 def test_type_checkers_see_what_is_imported():
     tree = ast.parse(Path(cm.__file__).read_text("utf-8"))
-    (block,) = (
-        node for node in tree.body if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
-    )
+    (block,) = (n for n in tree.body if isinstance(n, ast.If) and getattr(n.test, "id", "") == "TYPE_CHECKING")
     seen = {alias.name: node.module for node in block.body for alias in node.names}
     assert seen == cm._MODULES
     assert {*seen, "errors"} == set(cm.__all__)

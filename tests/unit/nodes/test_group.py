@@ -94,9 +94,7 @@ def test_require_group_makes_what_is_missing_and_keeps_what_is_there():
         group.require_group("x")
     with pytest.raises(NodeExists):
         group.require_group("x/y")
-    raced = Meanwhile(
-        group.store, ("set_if", "g/zarr.json"), lambda its: cm.create_group(its, "g", attributes={"n": 2})
-    )
+    raced = Meanwhile(group.store, ("set_if", "g/zarr.json"), lambda s: cm.create_group(s, "g", attributes={"n": 2}))
     assert dict(cm.open_group(raced, mode="r+").require_group("g").attributes) == {"n": 2}
 
 
