@@ -40,9 +40,7 @@ def parameters(*names):
     """Names of the arguments of public functions; of all, and of the methods of what they return, without names."""
     called = [getattr(cm, name) for name in names or cm.__all__]
     called += [method for kind in (cm.Array, cm.Group, cm.Plan) for method in vars(kind).values() if callable(method)]
-    return {
-        name for each in called if callable(each) and not isinstance(each, type) for name in signature(each).parameters
-    }
+    return {name for f in called if callable(f) and not isinstance(f, type) for name in signature(f).parameters}
 
 
 def messages():

@@ -74,9 +74,7 @@ def test_consolidated_metadata_are_used_as_asked(tmp_path, command):
     (url / "x" / ".zattrs").write_text('{"since": 1}')
     if command in {"info", "ls"}:
         words += ["--path", "x"]
-    said, ignored = (
-        CliRunner().invoke(main, [*map(str, words), each]) for each in ("--consolidated", "--no-consolidated")
-    )
+    said, ignored = (CliRunner().invoke(main, [*map(str, words), it]) for it in ("--consolidated", "--no-consolidated"))
     assert said.exit_code == 0
     assert ("since" in ignored.stdout) is (command != "convert")
     assert "since" not in said.stdout

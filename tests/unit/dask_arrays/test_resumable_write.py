@@ -6,10 +6,13 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from support.arrays import filled
 from support.cases import cases
+from support.small_jobs import dead_heartbeat
 
 import chunkmill as cm
 from chunkmill.errors import JobError, NodeNotFound
+from chunkmill.journal.plans import journal_prefix
 from chunkmill.journal.records import Record
 from chunkmill.journal.unfinished import unfinished_jobs
 from chunkmill.stores.local import LocalStore
@@ -112,6 +115,17 @@ def test_blocks_of_fill_are_done_too():
     assert report.n_resumed > 0
     assert len(last.computed) == 20 - report.n_resumed
     assert list(store.list_prefix("a/c/")) == []
+
+
+def test_a_client_that_is_silent_is_watched_before_its_write_is_discarded(store, monkeypatch):
+    old = filled(VALUES - 1, store, "a")
+    fail_half_way(store, mode="w")
+    beat = dead_heartbeat().replace(b'"host": "', b'"host": "elsewhere-')
+    store.set(f"{journal_prefix('a')}running-x", beat)
+    monkeypatch.setattr("chunkmill.journal.heartbeat.HEARTBEAT_SECONDS", 0.1)
+    cm.to_store(VALUES, old)
+    assert traces(store) == []
+    np.testing.assert_array_equal(cm.open_array(store, "a")[...], VALUES)
 
 
 def test_another_source_is_refused():

@@ -52,8 +52,9 @@ def n_commits(repository):
 
 
 def test_a_transaction_is_one_commit(store, repository):
-    other = IcechunkStore(Place("here|icechunk:", repository))
+    other, before = IcechunkStore(Place("here|icechunk:", repository)), store.snapshot
     with store.transaction("two chunks"):
+        assert store.snapshot != before
         store.set("a/c/0", b"12")
         with store.transaction("part of it"):
             store.set("a/c/1", b"34")

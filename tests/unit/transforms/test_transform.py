@@ -82,9 +82,7 @@ def test_what_is_not_said_is_as_the_first_source_has_it(source):
 
 def test_no_element_is_missing_to_xarray_because_of_its_format(store):
     """A fill value of Zarr v3, and 0 in place of Zarr v2's null, made missing what the function had computed."""
-    kept = [
-        filled(np.arange(4), fill_value=5, dimension_names=("x",), attributes=each) for each in ({}, {"_FillValue": 7})
-    ]
+    kept = [filled(np.arange(4), fill_value=5, dimension_names=("x",), attributes=a) for a in ({}, {"_FillValue": 7})]
     for function, wanted in ((np.negative, [None, 7]), (np.sqrt, [None, None])):
         assert [target(planned(each, function=function, format="zarr2")).fill_value for each in kept] == wanted
     masked = filled(np.arange(4), fill_value=3, dimension_names=("x",), format="zarr2")

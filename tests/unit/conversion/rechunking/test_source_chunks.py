@@ -139,9 +139,7 @@ def test_a_region_of_the_source(region):
 def test_a_chunk_that_is_replaced_between_two_slices_is_found_and_read_again(kind, after, tmp_path):
     source = MemoryStore() if kind is MemoryStore else LocalStore(tmp_path)
     values = make(source, codecs="raw", **IMAGES)[1]
-    watched = Meanwhile(
-        source, reads_a_chunk, lambda store: cm.open_array(store, "a", mode="r+").__setitem__(3, -1), n=after
-    )
+    watched = Meanwhile(source, reads_a_chunk, lambda s: cm.open_array(s, "a", mode="r+").__setitem__(3, -1), n=after)
     plan = planned(cm.open_array(watched, "a"), target := MemoryStore())
     if after > 1 << 8:  # at rest
         plan.run()
