@@ -51,12 +51,8 @@ def test_every_error_pickles():
 NOT_FOUND = {
     "nothing": (lambda store: cm.open(MemoryStore(), "a/b"), "no keys there: is the url right", None),
     "a misspelt child": (lambda store: cm.open_group(store, "g")["temprature"], "'temperature'", None),
-    "a group where an array is wanted": (
-        lambda store: cm.open_array(store, "g"), r"there is a group.*'temperature'", "group",
-    ),
-    "an array where a group is wanted": (
-        lambda store: cm.open_group(store, "g/temperature"), "there is an? array", "array",
-    ),
+    "a group where an array is wanted": (lambda s: cm.open_array(s, "g"), r"there is a group.*'temperature'", "group"),
+    "an array where a group is wanted": (lambda s: cm.open_group(s, "g/temperature"), "there is an? array", "array"),
     "below an array": (lambda store: cm.open(store, "g/temperature/more"), "temperature", None),
     "of another format": (lambda store: cm.open(store, "g", format="zarr2"), "format 'zarr2'", None),
 }  # fmt: skip

@@ -91,10 +91,12 @@ def test_absent_chunks_are_looked_for_again(shards):
     assert caught.value.coords == (3, 0)
 
 
-def test_a_source_whose_document_is_gone_when_it_is_first_looked_at(store):
+@cases("consolidated", [False, True])
+def test_a_source_whose_document_is_gone_when_it_is_first_looked_at(store, consolidated):
     """It was taken for one that is known from consolidated metadata: new chunks were copied by old documents."""
-    cm.create_array(store, "a", shape=(4,), dtype="i4", chunks=(2,))
-    opened = cm.open_array(store, "a")
+    cm.create_group(store).create_array("a", shape=(4,), dtype="i4", chunks=(2,))
+    cm.consolidate(store)
+    opened = cm.open_group(store, consolidated=consolidated)["a"]
     store.delete("a/zarr.json")
     with pytest.raises(JobError, match="was replaced after it was opened"):
         see_sources([opened.stored])
