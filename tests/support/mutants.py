@@ -134,6 +134,10 @@ HARMLESS = {
     ("stores/obstore_clients.py", "_reached.add(token)"): "it is asked again",
     ("transforms/blocks.py", "unit.n_chunks <= 2 * multiple"): "where they are equal, both sets are the same",
     ("transforms/blocks.py", "amplification < read * _WORTH"): "no product of fractions is equal to it",
+    (
+        "xarray/new_variable.py",
+        "plain = Variable(variable.dims, variable._data, variable.attrs, encoding, fastpath=True)  # noqa: SLF001",
+    ): "xarray checks it again",
 }
 """Why a survivor changes nothing, by module and text, of a constant that of its line."""
 

@@ -308,7 +308,7 @@ def _allocate(array: StoredArray, region: Region) -> NDArray[Any]:
     try:
         return np.empty(shape, array.dtype)
     except (MemoryError, ValueError) as error:
-        raise RegionError(index=repr(region)[:200], shape=array.shape, reason=str(error)) from None
+        raise RegionError(index=f"{region!r:.200}", shape=array.shape, reason=str(error)) from None
 
 
 def _writable(block: NDArray[Any]) -> NDArray[Any]:

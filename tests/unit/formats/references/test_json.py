@@ -189,12 +189,10 @@ def test_gen(gen, keys):
     assert sorted(set(generated(**gen).keys()) - {"x/0.0"}) == keys
 
 
-@cases(
-    ("offset", "length", "expected"), [("{{i}}{{i}}", "1{{i}}", [33, 13]), (" 5 ", "{{i + 2}}", [5, 5]), (7, 8, [7, 8])]
-)
-def test_offsets_are_rendered_and_then_integers(offset, length, expected):
+@cases(("offset", "length", "both"), [("{{i}}{{i}}", "1{{i}}", [33, 13]), (" 5 ", "{{i + 2}}", [5, 5]), (7, 8, [7, 8])])
+def test_offsets_are_rendered_and_then_integers(offset, length, both):
     found = generated(key="y/{{i}}", url="a", offset=offset, length=length, dimensions={"i": [3]}).locate("y/3")
-    assert [found.offset, found.length] == expected
+    assert [found.offset, found.length] == both
 
 
 ONE = {"key": "y/{{i}}", "url": "a", "dimensions": {"i": [1]}}
