@@ -7,6 +7,7 @@ blocks (`chunkmill.runtime.computed`), what images need (`chunkmill.pyramids.com
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
     from dask.array import core as da
 
 
-def open_or_compute(source: Any, storage_options: Mapping[str, Any] | None) -> StoredNode:
-    """Return the node of a source; of an array of Dask, numpy or xarray one whose chunks are computed.
+def open_or_compute(
+    source: Any, storage_options: Mapping[str, Any] | None, attributes: Mapping[str, Any] = MappingProxyType({})
+) -> StoredNode:
+    """Return the node of a source; of an array of Dask, numpy or xarray one that is computed and has `attributes`.
 
     Examples
     --------
@@ -38,7 +41,7 @@ def open_or_compute(source: Any, storage_options: Mapping[str, Any] | None) -> S
         return open_source(source, storage_options)
     from chunkmill.dask_arrays.as_dask import as_dask  # noqa: PLC0415 - slow to import
 
-    return computed_array(as_dask(source), tuple(map(str, source.dims)) if is_labelled else None, {})
+    return computed_array(as_dask(source), tuple(map(str, source.dims)) if is_labelled else None, attributes)
 
 
 def is_data_array(source: Any) -> bool:

@@ -160,8 +160,7 @@ def to_store(
             check_attributes(path, attributes)
             name = format or format_above(target, path)
             about["chunks"] = chunks_for_blocks(x.chunks if has_blocks else None, chunks, dimension_names)
-            metadata = describe_array(get_format(name), path, shape=x.shape, dtype=x.dtype, **about)
-            metadata = get_format(name).unmasked(metadata) if fill_value is None else metadata
+            metadata = describe_array(get_format(name), path, shape=x.shape, dtype=x.dtype, may_be_null=True, **about)
             array = opening.array_at(target, path, metadata, name)
             where = full_region(array.shape)
         check_not_read([x] if mode == "w" else [], target, array.path)

@@ -11,7 +11,6 @@ import reprlib
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import replace
 from math import inf, isfinite
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, cast
 
@@ -102,10 +101,6 @@ class Format(ABC):
     def emit_root(self) -> dict[str, bytes]:
         """Return the documents that a new store of this format needs at its root, besides a group's own."""
         return {}
-
-    def unmasked(self, metadata: ArrayMetadata) -> ArrayMetadata:
-        """Return the metadata without a fill value, where elements equal to it would be missing to xarray."""
-        return replace(metadata, fill_value=None) if self.masks_fill_value and metadata.dimension_names else metadata
 
     @abstractmethod
     def array_keys(self, path: str) -> tuple[str, ...]:

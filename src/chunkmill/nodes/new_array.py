@@ -51,8 +51,12 @@ def describe_array(
     attributes: Mapping[str, Any] | None = None,
     chunk_key_encoding: Any = None,
     like: Any = None,
+    may_be_null: bool = False,
 ) -> ArrayMetadata:
     """Return the metadata of a new array at `path`, adapted to the format (see `chunkmill.create_array`).
+
+    With `may_be_null`, for arrays without absent chunks, there is no fill value where none is given and xarray would
+    take elements that are equal to it for missing.
 
     Raises
     ------
@@ -68,9 +72,8 @@ def describe_array(
     if like is not None:
         said = {"shape": shape, "dtype": dtype, "chunks": chunks, "shards": shards, "codecs": codecs}
         said |= {"fill_value": fill_value, "dimension_names": dimension_names, "attributes": attributes}
-        said = _completed(said, like, documents_format)
-        new = describe_array(documents_format, path, **said, chunk_key_encoding=chunk_key_encoding)
-        return documents_format.unmasked(new) if fill_value is getattr(like, "fill_value", 0) is None else new
+        said |= {"chunk_key_encoding": chunk_key_encoding, "may_be_null": getattr(like, "fill_value", 0) is None}
+        return describe_array(documents_format, path, **_completed(said, like, documents_format))
     if shape is None or dtype is None:
         name = "shape" if shape is None else "dtype"
         raise TypeError(f"{name}= is missing: give it, or an array to take it from (like=)")
@@ -81,8 +84,7 @@ def describe_array(
         raise RegionError(index=f"dimension_names={list(dimension_names)}", shape=lengths, reason=reason)
     chunks = lengths_by_name(chunks, dimension_names, ("auto",) * len(lengths), "chunks")
     stored = checked_dtype(dtype)
-    if isinstance(codecs, str) and codecs == "default":
-        codecs = documents_format.default_codecs
+    codecs = documents_format.default_codecs if _is_left_out("codecs", codecs) else codecs
     chain = parse_codecs(codecs, stored, ndim=len(lengths))
     native = _decoded_dtype(stored, [codec.name for codec in chain])
     shards = lengths_by_name(shards, dimension_names, (None,) * len(lengths), "shards")
@@ -91,12 +93,13 @@ def describe_array(
         check_shards(grid, outer)
         chain = (sharded(chain, grid.chunk_shape),)
         grid = outer
+    is_null = may_be_null and fill_value is None and dimension_names is not None and documents_format.masks_fill_value
     metadata = ArrayMetadata(
         dtype=native,
         chunk_grid=grid,
         chunk_keys=ChunkKeyEncoding("c/", "/", "c"),
         codecs=chain,
-        fill_value=scalar_of(fill_value, native),
+        fill_value=None if is_null else scalar_of(fill_value, native),
         dimension_names=dimension_names,
         attributes=dict(attributes or {}),
     )

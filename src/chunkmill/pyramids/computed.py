@@ -38,11 +38,7 @@ def open_image_source(source: Any, storage_options: Mapping[str, Any] | None) ->
     """
     if isinstance(source, list):
         return _stacked(source, storage_options)
-    if is_data_array(source):
-        from chunkmill.dask_arrays.as_dask import as_dask  # noqa: PLC0415 - slow to import
-
-        return computed_array(as_dask(source), tuple(map(str, source.dims)), _transform_of(source))
-    return open_or_compute(source, storage_options)
+    return open_or_compute(source, storage_options, _transform_of(source) if is_data_array(source) else {})
 
 
 def channel_names(source: Any) -> list[str] | None:
@@ -107,6 +103,10 @@ def _rounded(number: float, precise: float) -> float:
 
 
 def _stacked(sources: Sequence[Any], storage_options: Mapping[str, Any] | None) -> StoredNode:
+    from dask.array import core as da  # noqa: PLC0415 - slow to import
+
+    from chunkmill.dask_arrays.read import read_graph  # noqa: PLC0415 - slow to import
+
     nodes = [open_image_source(each, storage_options) for each in sources]
     arrays = [node for node in nodes if isinstance(node, StoredArray)]
     if not nodes or len(arrays) < len(nodes) or len({(array.shape, array.dtype) for array in arrays}) > 1:
@@ -121,10 +121,6 @@ def _stacked(sources: Sequence[Any], storage_options: Mapping[str, Any] | None) 
         if _STACK in names:
             names = [f"d{i}" for i in range(first.ndim)]
     at = 1 if names[:1] and axis_type(names[0]) == "time" else 0
-    from dask.array import core as da  # noqa: PLC0415 - slow to import
-
-    from chunkmill.dask_arrays.read import read_graph  # noqa: PLC0415 - slow to import
-
     values = da.stack([read_graph(array) for array in arrays], axis=at)
     attributes: dict[str, Any] = {}
     if found:

@@ -533,16 +533,11 @@ def _metadata(
             kept["shards"] = _kept(about, first, layout.keys)
     if is_keep(options["chunks"]):
         options["chunks"] = _kept(about, first, layout.chunks)
-
-    def describe(*left_out: str) -> ArrayMetadata:
-        own = options | {name: value for name, value in kept.items() if name not in left_out}
-        metadata = describe_array(documents_format, path, **own)
-        return documents_format.unmasked(metadata) if own["fill_value"] is None else metadata
-
     for left_out in ((), ("shards",), ("fill_value",)):
         with suppress(UnsupportedFeature):
-            return describe(*left_out)
-    return describe(*kept)
+            own = options | {name: value for name, value in kept.items() if name not in left_out}
+            return describe_array(documents_format, path, **own, may_be_null=True)
+    return describe_array(documents_format, path, **options, may_be_null=True)
 
 
 def _kept(about: DescribedTarget, first: StoredArray, grid: ChunkGrid) -> tuple[Any, ...]:

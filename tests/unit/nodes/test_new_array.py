@@ -29,10 +29,8 @@ def test_lengths_by_dimension_leave_the_other_axes_automatic():
     assert (sharded.chunks, sharded.shards) == ((10, 32, 16), (50, 64, 16))
 
 
-def test_a_dask_array_keeps_its_blocks_along_the_other_axes():
-    cm.to_store(
-        da.zeros((100, 64), chunks=(20, 16)), store := MemoryStore(), chunks={"time": 5}, dimension_names=NAMES[:2]
-    )
+def test_a_dask_array_keeps_its_blocks_along_the_other_axes(store):
+    cm.to_store(da.zeros((100, 64), chunks=(20, 16)), store, chunks={"time": 5}, dimension_names=NAMES[:2])
     assert cm.open_array(store).chunks == (5, 16)
 
 

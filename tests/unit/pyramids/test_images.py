@@ -31,6 +31,7 @@ def test_each_convention_gets_its_own_units(source, tmp_path, unit, name):
     cm.pyramid(source, tmp_path / "first", format=name, units=unit, scale=0.5, levels=1)
     expected = {"n5": ["um", "", "um", "um", "um"]}
     assert stored_units(tmp_path / "first") == expected.get(name, [None, *["micrometer"] * 3])
+    assert {level.fill_value for level in cm.open_group(tmp_path / "first").arrays().values()} == {0}
     for other in ("zarr2", "zarr3", "n5"):
         cm.pyramid(tmp_path / "first", tmp_path / f"then-{other}", format=other, levels=1)
         assert stored_units(tmp_path / f"then-{other}") == expected.get(other, [None, *["micrometer"] * 3])

@@ -90,7 +90,9 @@ def test_no_element_is_missing_to_xarray_because_of_its_format(store):
     assert [each.attributes.get("_FillValue") for each in others] == [3, None]
     cm.transform(np.negative, kept[0], (store, "b"), format="zarr2")
     assert cm.create_array(store, "c", like=cm.open_array(store, "b")).fill_value is None
-    assert xr.open_dataset(store, engine="chunkmill").b.values.tolist() == [0, -1, -2, -3]
+    cm.to_store(np.arange(4), store, "d", format="zarr2", dimension_names=("x",))
+    read = xr.open_dataset(store, engine="chunkmill")
+    assert [read[name].values.tolist() for name in "bd"] == [[0, -1, -2, -3], [0, 1, 2, 3]]
 
 
 def test_regions_are_named_as_the_target_is(source):
